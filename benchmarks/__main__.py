@@ -27,7 +27,7 @@ from benchmarks.generate import generate
 from benchmarks.gptq import gptq
 from benchmarks.grammar import grammar, mask_table
 from benchmarks.grammar_added import added
-from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model
+from benchmarks.inputs import LARGE, ORACLE, PYQUANT, ROOT, SMALL, evaluation_text, model, quantized
 from benchmarks.passes import passes
 from benchmarks.plan import plan
 from benchmarks.pqz import pqz
@@ -38,8 +38,6 @@ from benchmarks.wheel import wheel
 from pyquant.evaluate.speed import measure_speed
 from pyquant.inspect.histogram import count_codes
 from pyquant.machine.cpu import n_threads
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 
 def main() -> None:
@@ -158,14 +156,12 @@ def dequantize(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     source, threads = model(arguments, LARGE, "large-f16.gguf"), str(arguments.threads)
     out, results = str(arguments.folder / "out.gguf"), []
     for kind in ("Q4_1", "Q4_K"):
-        quantized = arguments.folder / f"large-{kind}.gguf"
-        if not quantized.exists():
-            quantize_model(source, quantized, make_mode({"mode": f"ggml:{kind}"}))
-        command = [PYQUANT, "dequantize", str(quantized), out, "--threads", threads]
+        packed = quantized(arguments.folder / f"large-{kind}.gguf", source, mode=f"ggml:{kind}")
+        command = [PYQUANT, "dequantize", str(packed), out, "--threads", threads]
         ours = Runs(f"pyquant dequantize {kind}", command, clean=[out])
         theirs = Runs(
             f"llama-quantize {kind} to F16",
-            [str(ORACLE / "llama-quantize"), "--allow-requantize", str(quantized), out, "F16", threads],
+            [str(ORACLE / "llama-quantize"), "--allow-requantize", str(packed), out, "F16", threads],
             clean=[out],
         )
         interleave([ours, theirs], arguments.rounds)
@@ -179,9 +175,7 @@ def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     source = model(arguments, LARGE, "large-f16.gguf")
     results = []
     for kind in ("q4_0", "q8_0"):
-        packed = arguments.folder / f"large-{kind}.gguf"
-        if not packed.exists():
-            quantize_model(source, packed, make_mode({"mode": kind, "pure": True}))
+        packed = quantized(arguments.folder / f"large-{kind}.gguf", source, mode=kind, pure=True)
         seconds: dict[int, list[float]] = {1: [], arguments.threads: []}
         for _ in range(arguments.rounds):
             for threads, times in seconds.items():
@@ -258,11 +252,10 @@ def compare(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Five candidates beside a base, against llama-perplexity run six times."""
     source = model(arguments, SMALL, "small-f16.gguf")
     text, logits = evaluation_text(arguments), arguments.folder / "logits"
-    candidates = []
-    for mode in CANDIDATES:
-        candidates.append(arguments.folder / f"small-{mode.removeprefix('ggml:').lower()}.gguf")
-        if not candidates[-1].exists():
-            quantize_model(source, candidates[-1], make_mode({"mode": mode}))
+    candidates = [
+        quantized(arguments.folder / f"small-{mode.removeprefix('ggml:').lower()}.gguf", source, mode=mode)
+        for mode in CANDIDATES
+    ]
     threads, chunks = str(arguments.threads), "24"
     ours = Runs(
         "pyquant compare, 5 models",

@@ -8,13 +8,12 @@ ratios of times are a little above those of the whole. `--memory SIZE` bounds wh
 from __future__ import annotations
 
 import argparse
-import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.inputs import BILLION, PYQUANT, evaluation_text, model
-from benchmarks.timing import Runs, row
+from benchmarks.timing import Runs, row, versus
 
 N_CTX, N_CHUNKS = 512, 128
 SHORT, LONG = 4, 20  # chunks of two runs: their difference is passes and nothing else
@@ -62,7 +61,4 @@ def _model(arguments: argparse.Namespace) -> Path:
 
 
 def _beside(runs: Runs, alone: Runs) -> dict[str, Any]:
-    times = [seconds / runs.median for seconds in alone.seconds]
-    return row(runs, None, 0) | {
-        "times_as_fast": statistics.median(times), "low": min(times), "high": max(times), "peer": alone.name,
-    }  # fmt: skip
+    return row(runs, None, 0) | versus(alone.name, alone.seconds, [runs.median] * len(alone.seconds))

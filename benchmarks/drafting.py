@@ -10,7 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import ORACLE
+from benchmarks.inputs import ORACLE, quantized
+from benchmarks.timing import versus
 from pyquant import data
 from pyquant.generation.sampling.generate import Plan, make_plan
 from pyquant.generation.sampling.prompt import Prompt
@@ -22,8 +23,6 @@ from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.policies import make_policy
 from pyquant.generation.speculative.policies.costs import costs_from
 from pyquant.llama.model import Model
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 TOKENS = 96  # of a completion
 PROMPTS = {
@@ -45,8 +44,7 @@ def drafting(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """
     target = arguments.model or data.model_path()
     draft = arguments.folder / f"{target.stem}-draft-q4_0.gguf"
-    if not draft.exists():
-        quantize_model(target, draft, make_mode({"mode": "ggml:Q4_0", "pure": True}))
+    quantized(draft, target, mode="ggml:Q4_0", pure=True)
     costs = costs_from(measure_costs(target, draft, rounds=arguments.rounds, threads=arguments.threads))
     sampling = Sampling(temperature=0)
     results = []
@@ -91,20 +89,11 @@ def _of_prompt(
                 rate = (text.n_tokens - 1) / (text.seconds - text.prompt_seconds)
             if turn > 0:
                 rates[way].append(rate)
-    rows = []
-    for way, found in rates.items():
-        each = [ours / theirs for ours, theirs in zip(found, rates[peer])]
-        rows.append(
-            {
-                "command": f"{name}: {way}",
-                "tokens_per_second": statistics.median(found),
-                "peer": peer,
-                "times_as_fast": statistics.median(each),
-                "low": min(each),
-                "high": max(each),
-            }
-        )
-    return rows
+    return [
+        {"command": f"{name}: {way}", "tokens_per_second": statistics.median(found)}
+        | versus(peer, found, rates[peer])
+        for way, found in rates.items()
+    ]
 
 
 def stock(pair: tuple[Path, Path], prompt: str, setting: tuple[int, float], threads: int) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.inputs import ORACLE
+from benchmarks.timing import versus
 from pyquant import data
 from pyquant.generation.grammar.engine import Compiled
 from pyquant.generation.grammar.engines import make_engine
@@ -58,16 +59,8 @@ def generate(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def _versus(names: tuple[str, str], rates: list[Callable[[], float]], rounds: int) -> list[dict[str, Any]]:
     """Measure both in turns: what the machine does beside meets them alike."""
     ours, theirs = zip(*[[rate() for rate in rates] for _ in range(rounds)])
-    each = [a / b for a, b in zip(ours, theirs)]
     return [
-        {
-            "command": names[0],
-            "tokens_per_second": statistics.median(ours),
-            "peer": names[1],
-            "times_as_fast": statistics.median(each),
-            "low": min(each),
-            "high": max(each),
-        },
+        {"command": names[0], "tokens_per_second": statistics.median(ours)} | versus(names[1], ours, theirs),
         {"command": names[1], "tokens_per_second": statistics.median(theirs)},
     ]
 

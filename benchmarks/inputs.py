@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from gguf import GGMLQuantizationType as Type
 
 from pyquant.data.generated import GeneratedModel
+from pyquant.rounding.quantize_model import quantize_model
+from pyquant.schemes.settings import make_mode
 
 ROOT = Path(__file__).resolve().parent.parent
 ORACLE = Path(os.environ.get("PYQUANT_ORACLE", ROOT / "build/oracle/bin"))
@@ -29,6 +32,13 @@ def model(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -
     path = arguments.folder / name
     if not path.exists():
         generated.write(path)
+    return path
+
+
+def quantized(path: Path, source: Path, **settings: Any) -> Path:
+    """Path of a model quantized by a mode's settings; the file is made where it is missing."""
+    if not path.exists():
+        quantize_model(source, path, make_mode(settings))
     return path
 
 

@@ -9,13 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import BILLION, PYQUANT, model
+from benchmarks.inputs import BILLION, PYQUANT, model, quantized
 from benchmarks.timing import Runs, interleave, row
 from pyquant.data.generated import GeneratedModel
 from pyquant.models.pqz.pack import pack_model
 from pyquant.models.pqz.pqz_file import PqzFile
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 # Codes of 3.4, 7.3 and 4.0 bits, and of the source the halves themselves.
 MODES: dict[str, dict[str, Any]] = {
@@ -33,9 +31,7 @@ def pqz(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     source = model(arguments, BILLION, "billion-f16.gguf")
     stock = {"f16": source}
     for name, settings in MODES.items():
-        stock[name] = arguments.folder / f"billion-{name}.gguf"
-        if not stock[name].exists():
-            quantize_model(source, stock[name], make_mode({**settings, "pure": True}))
+        stock[name] = quantized(arguments.folder / f"billion-{name}.gguf", source, **settings, pure=True)
     results = [_start(arguments)]
     for name, path in stock.items():
         results += _measure(arguments, name, path)

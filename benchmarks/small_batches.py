@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import LARGE, ORACLE, model
+from benchmarks.inputs import LARGE, ORACLE, model, quantized
+from benchmarks.timing import versus
 from pyquant import _core
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 MODES: dict[str, dict[str, str] | None] = {
     "F16": None,
@@ -32,9 +31,7 @@ def small_batches(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for name, settings in MODES.items():
         path = source
         if settings:
-            path = arguments.folder / f"{source.stem}-{name.lower()}.gguf"
-            if not path.exists():
-                quantize_model(source, path, make_mode(settings))
+            path = quantized(arguments.folder / f"{source.stem}-{name.lower()}.gguf", source, **settings)
         own = arguments.folder / "lib"  # llama_cpp looks for this name
         own.mkdir(exist_ok=True)
         if not (own / "libllama.so").exists():
@@ -91,14 +88,9 @@ def _row(name: str, n: int, seconds: dict[tuple[str, int], list[float]]) -> dict
         "of_one": _ratio(ours, seconds["pyquant", 1]),
     }
     if stock := seconds.get(("stock", n)):
-        each = [theirs / mine for theirs, mine in zip(stock, ours)]
-        result |= {
-            "stock_of_one": _ratio(stock, seconds["stock", 1]),
-            "peer": "stock llama.cpp",
-            "times_as_fast": statistics.median(each),
-            "low": min(each),
-            "high": max(each),
-        }
+        result |= {"stock_of_one": _ratio(stock, seconds["stock", 1])} | versus(
+            "stock llama.cpp", stock, ours
+        )
     return result
 
 

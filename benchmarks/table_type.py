@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import ctypes
 import statistics
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import MEMORY_BOUND, model
+from benchmarks.inputs import MEMORY_BOUND, PYQUANT, model, quantized
 from benchmarks.timing import Runs
 from pyquant.evaluate.speed import measure_speed
 from pyquant.models.model_file import ModelFile
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 # Pure: every matrix is of the type, so that types are compared and not mixtures.
 MODES = {
@@ -30,7 +27,7 @@ TARGETS = {"generation": "Q4_0", "prompt": "IQ4_NL"}
 
 def table_type(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Tokens per second in turns; file and peak memory; generation against the memory's bandwidth."""
-    files = {name: quantized(arguments, name) for name in MODES}
+    files = {name: of_mode(arguments, name) for name in MODES}
     found = measure_speed(
         list(files.values()), n_prompt=256, n_generate=24, rounds=arguments.rounds, threads=arguments.threads
     ).to_json()["models"]
@@ -60,12 +57,10 @@ def table_type(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return results + [sizes(arguments, name, path) for name, path in files.items()]
 
 
-def quantized(arguments: argparse.Namespace, name: str) -> Path:
+def of_mode(arguments: argparse.Namespace, name: str) -> Path:
+    source = model(arguments, MEMORY_BOUND, "memory-bound-f16.gguf")
     path = arguments.folder / f"memory-bound-{name.lower()}.gguf"
-    if not path.exists():
-        source = model(arguments, MEMORY_BOUND, "memory-bound-f16.gguf")
-        quantize_model(source, path, make_mode({**MODES[name], "pure": True}))
-    return path
+    return quantized(path, source, **MODES[name], pure=True)
 
 
 def versus(peer: str, ours: list[float], theirs: list[float]) -> dict[str, Any]:
@@ -92,8 +87,7 @@ def read_bandwidth(n_threads: int, rounds: int) -> float:
 
 def sizes(arguments: argparse.Namespace, name: str, path: Path) -> dict[str, Any]:
     """The file, and the peak memory of a process that runs it."""
-    pyquant = str(Path(sys.executable).with_name("pyquant"))
-    command = [pyquant, "speed", str(path), "--prompt", "32", "--generate", "4", "--rounds", "1"]
+    command = [PYQUANT, "speed", str(path), "--prompt", "32", "--generate", "4", "--rounds", "1"]
     runs = Runs(f"size, {name}", [*command, "--threads", str(arguments.threads)])
     runs.run()
     return {

@@ -87,10 +87,10 @@ def interleave(commands: Sequence[Runs], rounds: int) -> None:
                 command.cpu_seconds.clear()
 
 
-def ratios(of: Runs, to: Runs) -> tuple[float, float, float]:
-    """Median, least and greatest of the times of `of` over those of `to`, round by round."""
-    each = [a / b for a, b in zip(of.seconds, to.seconds)]
-    return statistics.median(each), min(each), max(each)
+def versus(peer: str, ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Say how many times as fast we are, round by round: of rates, or of times the other way round."""
+    each = [a / b for a, b in zip(ours, theirs)]
+    return {"peer": peer, "times_as_fast": statistics.median(each), "low": min(each), "high": max(each)}
 
 
 def row(runs: Runs, peer: Runs | None, n_bytes: int) -> dict[str, Any]:
@@ -102,6 +102,5 @@ def row(runs: Runs, peer: Runs | None, n_bytes: int) -> dict[str, Any]:
         "peak_mb": runs.peak_bytes / 1e6,
     }
     if peer is not None:
-        middle, low, high = ratios(peer, runs)  # times as fast as the peer
-        result |= {"peer": peer.name, "times_as_fast": middle, "low": low, "high": high}
+        result |= versus(peer.name, peer.seconds, runs.seconds)
     return result

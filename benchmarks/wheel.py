@@ -10,11 +10,9 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import PYQUANT, ROOT, SMALL, evaluation_text, model
+from benchmarks.inputs import PYQUANT, ROOT, SMALL, evaluation_text, model, quantized
 from benchmarks.timing import Runs, interleave, row
 from pyquant import _cpu
-from pyquant.rounding.quantize_model import quantize_model
-from pyquant.schemes.settings import make_mode
 
 
 def wheel(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -57,16 +55,14 @@ def _install(path: Path, folder: Path) -> str:
 
 def _commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     source = model(arguments, SMALL, "small-f16.gguf")
-    quantized = arguments.folder / "small-q4_k.gguf"
-    if not quantized.exists():
-        quantize_model(source, quantized, make_mode({"mode": "ggml:Q4_K"}))
+    packed = quantized(arguments.folder / "small-q4_k.gguf", source, mode="ggml:Q4_K")
     threads = ["--threads", str(arguments.threads)]
     text = ["--text", str(evaluation_text(arguments)), "--chunks", "8", *threads]
     out, stats = (str(arguments.folder / name) for name in ("out.gguf", "stats.gguf"))
     return {
         "quantize": ["quantize", str(source), out, "Q4_K_M", "--force", *threads],
-        "compare": ["compare", str(source), str(quantized), *text],
+        "compare": ["compare", str(source), str(packed), *text],
         "calibrate": ["calibrate", str(source), "-o", stats, "--force", "--random", "0", *text],
-        "prompt": ["perplexity", str(quantized), *text],
-        "generate": ["generate", str(quantized), "-p", "the", "--max-tokens", "128", "--seed", "1", *threads],
+        "prompt": ["perplexity", str(packed), *text],
+        "generate": ["generate", str(packed), "-p", "the", "--max-tokens", "128", "--seed", "1", *threads],
     }
