@@ -16,8 +16,9 @@ from pyquant.calibration.panels import triangle_of, triangle_size
 from pyquant.errors import ModelFileError
 from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import OutputFile, partial_of
+from pyquant.models.tensor_name import EMBEDDINGS
 
-TIED_OUTPUT = "token_embd.weight"  # what models multiply by that have no output matrix of their own
+TIED_OUTPUT = EMBEDDINGS  # what models multiply by that have no output matrix of their own
 
 # Sums of squares (n_groups, n_in) and tokens that are in them (n_groups,), by name.
 Squares = dict[str, tuple[NDArray[np.float32], NDArray[np.float64]]]

@@ -14,6 +14,7 @@ from pyquant.llama.cache_types import F16_CACHE, CacheTypes
 from pyquant.llama.chunks import BATCH, UBATCH, n_scored_together, together
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
+from pyquant.models.tensor_name import EMBEDDINGS
 
 
 @dataclass(frozen=True)
@@ -163,4 +164,4 @@ def activation_memory(model: ModelFile, n_tokens: int) -> int:
 
 
 def _n_vocab(model: ModelFile) -> int:
-    return next((tensor.shape[1] for tensor in model.tensors if tensor.name == "token_embd.weight"), 0)
+    return next((tensor.shape[1] for tensor in model.tensors if tensor.name == EMBEDDINGS), 0)

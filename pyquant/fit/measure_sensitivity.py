@@ -18,6 +18,7 @@ from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
 from pyquant.files.text import AnyText, read_texts
+from pyquant.fit.contributions import LEAST_KLD
 from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
@@ -30,13 +31,11 @@ from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_reader import weight_errors
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import Factors, matrices
-from pyquant.rounding.row_weights import RowWeights
+from pyquant.rounding.row_weights import TOGETHER, RowWeights
 from pyquant.schemes.dampening import ON_ITS_OWN
 from pyquant.schemes.ecsq import ecsq
 
 NOISE = 0.01  # the error that a tensor is given, as a share of its outputs' power: 20 dB
-LEAST_KLD = 1e-9  # in nats: what no KLD counts as
-TOGETHER = 1, 32, 32  # columns of a group, of a scale and of a block
 
 # (tensors done, all tensors)
 Progress = Callable[[int, int], None]

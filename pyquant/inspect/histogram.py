@@ -77,7 +77,7 @@ def count_codes(
         scheme = plan.scheme if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
         changed = [tensor for tensor in model.tensors if plan.changes(tensor)]
         books = {
-            tensor.name: codebook(types[tensor.name], scheme and scheme.values_of(tensor.name))
+            tensor.name: codebook(types[tensor.name], scheme.values_of(tensor.name) if scheme else None)
             for tensor in changed
         }
         if plan.staged or any(map(plan.has_output_side, changed)):  # no tensor is rounded alone
