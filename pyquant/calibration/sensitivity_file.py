@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.toml import read_toml
+from pyquant.files.toml import read_toml, toml_string
 from pyquant.models.tensor_name import kind_of
 
 LEAST, MOST = 1e-12, 1e12
@@ -65,10 +64,10 @@ class Sensitivity:
     def to_toml(self) -> str:
         """Write the text that `read` reads."""
         if self.by_kind:
-            kinds = [f"{json.dumps(kind)} = {value:.5g}" for kind, value in self.by_kind.items()]
+            kinds = [f"{toml_string(kind)} = {value:.5g}" for kind, value in self.by_kind.items()]
             return "\n".join(["[sensitivity]", *kinds]) + "\n"
         tensors = [
-            f"{json.dumps(name)} = {{ sensitivity = {of.sensitivity:.5g}, measured = {of.measured:.5g}, "
+            f"{toml_string(name)} = {{ sensitivity = {of.sensitivity:.5g}, measured = {of.measured:.5g}, "
             f"error = {of.error:.3g} }}"
             for name, of in self.by_tensor.items()
         ]

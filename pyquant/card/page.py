@@ -151,7 +151,8 @@ def commands(results: Results) -> list[str]:
     for speed in results.speeds:
         names = map(_base, (own.model for own in speed.models))
         tests = ["--prompt", speed.n_prompt, "--generate", speed.n_generate, "--threads", speed.n_threads]
-        lines.append(command("pyquant", "speed", *names, *tests))
+        rounds = ["--rounds", len(speed.models[0].prompt.rounds)]
+        lines.append(command("pyquant", "speed", *names, *tests, *rounds))
     return lines
 
 
@@ -163,7 +164,8 @@ def _compare(measured: Sequence[Compared], *how: object) -> str:
     options = [word for k, v in dict.fromkeys(caches) for word in ("-ctk", k, "-ctv", v)]
     names = map(_base, (one.base.model, *models))
     n_chunks = max(one.n_chunks for one in measured)  # a text that has fewer gives all that it has
-    return command("pyquant", "compare", *names, *how, "--chunks", n_chunks, *options)
+    shares = ["--shares"] if any(one.shares for one in measured) else []
+    return command("pyquant", "compare", *names, *how, "--chunks", n_chunks, *options, *shares)
 
 
 def texts(results: Results) -> list[tuple[str, str, str]]:

@@ -38,9 +38,10 @@ class MadeBy(_Part):
 
 
 class _Printed(_Part):
-    """What a command prints with --json."""
+    """What a command prints with --json. made_of: fingerprints of models' files, by their paths."""
 
     made_by: MadeBy = MadeBy()
+    made_of: dict[str, Sha256] = {}
 
 
 class KldOfTokens(_Part):
@@ -158,11 +159,12 @@ class Questions(_Part):
 
 
 class Rate(_Part):
-    """Tokens per second: median, least and most."""
+    """Tokens per second: median, least, most, and of each round."""
 
     tokens_per_second: Positive
     low: Positive
     high: Positive
+    rounds: Annotated[list[Positive], Field(min_length=1)]
 
 
 class Timed(_Part):
@@ -197,12 +199,17 @@ class _Texts(_Printed):
 
 @dataclass(frozen=True)
 class Results:
-    """All results of a card. together: texts, by what one command printed. versions: of pyquant."""
+    """All results of a card.
+
+    together: texts, by what one command printed. versions: of pyquant. fingerprints: of models' files as they
+    were measured, by paths.
+    """
 
     together: list[list[Compared]]
     asked: list[Questions]
     speeds: list[Speed]
     versions: list[str]
+    fingerprints: list[tuple[str, str]]
 
     @property
     def compared(self) -> list[Compared]:
@@ -240,7 +247,7 @@ def read_results(paths: Sequence[str | os.PathLike[str]]) -> Results:
 
     Raises ConfigError: a file cannot be read or holds something else, or there is no base.
     """
-    results = Results([], [], [], [])
+    results = Results([], [], [], [], [])
     for path in map(Path, paths):
         _add(path, results)
     if not results.bases:
@@ -272,6 +279,7 @@ def _add(path: Path, results: Results) -> None:
             )
     except ValidationError as error:
         raise ConfigError(f"{path}: {_wrong(error)}; print it anew with --json") from None
+    results.fingerprints.extend(printed.made_of.items())
     version = printed.made_by.pyquant
     if version and version not in results.versions:
         results.versions.append(version)

@@ -14,6 +14,7 @@ from pyquant.card.listed_file import ListedFile, Progress, find_models, list_fil
 from pyquant.card.markdown import plain
 from pyquant.card.results import Compared, Results, read_results
 from pyquant.errors import ConfigError
+from pyquant.files.fingerprint import fingerprint
 from pyquant.files.output_file import check_output
 from pyquant.files.output_files import OutputFiles
 
@@ -69,7 +70,7 @@ def write_card(
         A file exists, or cannot be written.
     """
     output, sources = Path(output), [Path(path) for path in results]
-    figure = output.with_name(f"{output.stem}.kld.png")
+    figure = output.parent / f"{output.stem}.kld.png"  # with_name raises for a folder, which is refused below
     found = read_results(sources)
     drawn = next(filter(_has_points, found.compared), None)
     outputs = [output, figure] if drawn else [output]
@@ -79,6 +80,11 @@ def write_card(
             raise ConfigError(
                 f"card: {models[named].path}: has {models[named].n_bytes:,} bytes, and a result is of "
                 f"{n_bytes:,}: measure it again"
+            )
+    for named, measured in found.fingerprints:
+        if named in models and fingerprint(models[named].paths) != measured:
+            raise ConfigError(
+                f"card: {models[named].path}: is not the file that a result is of: measure it again"
             )
     sources += [path for model in models.values() for path in model.paths]
     for path in outputs:
@@ -130,7 +136,7 @@ def _what(
     """List what both kinds of pages say."""
     return {
         "base": base,
-        "figure": quote(figure),
+        "figure": quote(os.fsencode(figure)),
         "kld": list(_kld(found, files, chosen)),
         "speed": page.speed_tables(found, files, chosen) if found.speeds else "",
         "texts": page.texts(found),

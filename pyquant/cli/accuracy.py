@@ -12,7 +12,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
-from pyquant.cli.output import made_by, print_table, remark, show
+from pyquant.cli.output import made_by, made_of, print_table, remark, show
 from pyquant.cli.progress import count_bar
 from pyquant.errors import ConfigError
 
@@ -56,16 +56,19 @@ def accuracy(
     """
     offload.use()
     from pyquant.evaluate.accuracy import measure_accuracy
+    from pyquant.models.model_file import open_model
 
     named = {"hellaswag": hellaswag, "winogrande": winogrande, "multiple_choice": multiple_choice}
     files = {name: file for name, file in named.items() if file is not None}
     if not files:
         raise ConfigError("accuracy: give --hellaswag, --winogrande or --multiple-choice FILE")
+    opened = [open_model(path) for path in (base, *(models or ()))]
+    fingerprints = made_of(opened)
     with count_bar("answering", "questions") as progress:
         report = measure_accuracy(
-            base, models or [], files, n_questions=questions, threads=threads, progress=progress
+            opened[0], opened[1:], files, n_questions=questions, threads=threads, progress=progress
         )
-    show({**report.to_json(), "made_by": made_by()}, json, _print, keep=True)
+    show({**report.to_json(), "made_by": made_by(), "made_of": fingerprints}, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pyquant.cli.compare_table import print_comparisons
 from pyquant.cli.compare_texts import ComparedTexts
 from pyquant.cli.groups import grouped
 from pyquant.cli.offload import OffloadOptions
-from pyquant.cli.output import made_by, show
+from pyquant.cli.output import made_by, made_of, show
 from pyquant.cli.progress import count_bar
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def compare(
     offload.use()
     from pyquant.errors import ConfigError
     from pyquant.evaluate.compare import compare_texts
+    from pyquant.models.model_file import open_model
 
     drawing.check()
     budget = limits.parse_size("budget-memory", budget_memory) if budget_memory else None
@@ -69,11 +70,13 @@ def compare(
     if caches.shares and not models:
         raise ConfigError("--shares: is of models beside the base; give one")
     named = texts.read(base, threads)
+    opened = [open_model(path) for path in (base, *models)]
+    files = made_of(opened)
     every_position = drawing.plot is not None
     with count_bar("comparing") as progress:
         comparisons = compare_texts(
-            base,
-            models,
+            opened[0],
+            opened[1:],
             named,
             n_ctx=ctx,
             n_chunks=chunks,
@@ -96,8 +99,8 @@ def compare(
         with count_bar("splitting") as progress:
             shares = kld_shares(
                 comparisons,
-                base,
-                models,
+                opened[0],
+                opened[1:],
                 named,
                 n_ctx=ctx,
                 n_chunks=chunks,
@@ -110,7 +113,7 @@ def compare(
             for result, of_text in zip(results, shares)
         ]
     with drawing.beside(figure):
-        show({**as_json(results), "made_by": made_by()}, json, _print, keep=True)
+        show({**as_json(results), "made_by": made_by(), "made_of": files}, json, _print, keep=True)
 
 
 def as_json(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,14 +7,19 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from pyquant.cli import memory, streams
 from pyquant.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pyquant.models.model_file import ModelFile
 
 SHORTEST_LABEL = 12  # characters; a longer one is shortened before columns go below each other
 
@@ -60,6 +65,13 @@ def made_by() -> dict[str, str]:
     return {"pyquant": version("pyquant"), "cpu": cpu_name()}
 
 
+def made_of(models: Iterable[ModelFile]) -> dict[str, str]:
+    """Says which files a result is of, by their paths: a card refuses other ones. Call it before they run."""
+    from pyquant.files.fingerprint import fingerprint
+
+    return {str(model.path): fingerprint(model.paths) for model in models}
+
+
 def print_json(result: Any) -> None:
     """Prints the result, indented, alone on stdout."""
     json.dump(result, sys.stdout, indent=2, allow_nan=False)
@@ -82,10 +94,9 @@ def print_table(
     into a pipe the table does not go on below.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    console = _console()
     layout = _Layout(columns, rows, labels, gap=3 if width is None else 2)
     for group in layout.groups(console.width):
         table = Table(
@@ -99,16 +110,18 @@ def print_table(
             table.add_column(columns[i], justify="left" if i < labels else "right", no_wrap=True)
         widths = layout.label_widths(group, min(console.width, width or console.width))
         for row in rows:
-            table.add_row(*(_escaped(shorten(row[i], widths[i]) if i < labels else row[i]) for i in group))
+            table.add_row(*(shorten(row[i], widths[i]) if i < labels else row[i] for i in group))
         # A figure that is wider than the terminal is printed whole.
         wide = max(console.width, layout.width(group, widths), len(title or ""))
-        Console(width=wide, highlight=False).print(table)
+        _console(wide).print(table)
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
+def _console(width: int | None = None) -> Console:
+    """Make what prints texts as they are: a name may look like markup, or like the code of an emoji."""
+    from rich.console import Console
 
-    return escape(text)
+    width = width or (None if sys.stdout.isatty() else 10_000)
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 @dataclass(frozen=True)
@@ -162,10 +175,7 @@ def shorten(text: str, width: int) -> str:
 
 def print_sentence(text: str) -> None:
     """Prints words, which on a terminal go on below."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-    console.print(text, markup=False)
+    _console().print(text)
 
 
 def print_lines(lines: Mapping[str, str]) -> None:

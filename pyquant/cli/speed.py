@@ -12,7 +12,7 @@ from pyquant.cli import options, paths
 from pyquant.cli.groups import grouped
 from pyquant.cli.number import number_option
 from pyquant.cli.offload import OffloadOptions
-from pyquant.cli.output import made_by, print_table, show, size
+from pyquant.cli.output import made_by, made_of, print_table, show, size
 from pyquant.cli.progress import count_bar
 
 
@@ -37,17 +37,20 @@ def speed(
     """Measure tokens per second of models, in turns."""
     offload.use()
     from pyquant.evaluate.speed import measure_speed
+    from pyquant.models.model_file import open_model
 
+    opened = [open_model(path) for path in models]
+    files = made_of(opened)
     with count_bar("measuring", "tests") as progress:
         report = measure_speed(
-            models,
+            opened,
             n_prompt=prompt,
             n_generate=generate,
             rounds=rounds,
             threads=threads,
             progress=progress,
         )
-    show({**report.to_json(), "made_by": made_by()}, json, _print, keep=True)
+    show({**report.to_json(), "made_by": made_by(), "made_of": files}, json, _print, keep=True)
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -26,14 +26,16 @@ def study_progress() -> Iterator[Callable[[Status], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (BarColumn(20), TextColumn("{task.fields[note]}"), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    texts = (TextColumn(what, markup=False) for what in ("{task.fields[note]}", "{task.description}"))
+    # Texts and models have any names, which may look like markup, or like the code of an emoji.
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    with Progress(BarColumn(20), *texts, console=console, transient=True) as bars:
         whole = bars.add_task("tasks done", total=1.0, note="")
         at_work: dict = {}
 
         def watch(status: Status) -> None:
             if status.finished and isinstance(status.finished[1], str):
-                bars.console.print(f"failed: {status.finished[0]}: {status.finished[1]}", markup=False)
+                bars.console.print(f"failed: {status.finished[0]}: {status.finished[1]}")
             left = "" if status.seconds_left is None else f", {duration(status.seconds_left)} left"
             bars.update(whole, completed=status.share, note=f"{status.done} of {status.total}{left}")
             for name in at_work.keys() - status.running.keys():

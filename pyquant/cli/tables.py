@@ -138,9 +138,10 @@ def build(
     from dataclasses import replace
 
     from pyquant.inspect.histogram import code_counts
-    from pyquant.schemes.fold_table import balanced
+    from pyquant.schemes.fold_table import balanced, check_name
 
     _check(output, force)
+    check_name("--name", name)
     with progress_bar("counting") as progress:
         counts = code_counts(source, threads=threads, progress=progress)
     _give(replace(balanced(counts), name=name).to_toml(), "build", output, force, json)

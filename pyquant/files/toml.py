@@ -1,7 +1,8 @@
-"""Read TOML in the same way for configurations, studies, tables and sensitivities."""
+"""Read TOML in the same way for configurations, studies, tables and sensitivities, and write its strings."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -35,6 +36,11 @@ def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such {what} file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
+
+
+def toml_string(text: str) -> str:
+    """Write any text as a string or a key of TOML: as JSON, but without its pairs of surrogates."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _read(path: Path) -> str:

@@ -81,14 +81,18 @@ def _metadata_difference(base: ModelFile, model: ModelFile) -> dict[str, tuple[s
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f")
-    return type(a) is type(b) and a == b
+    return type(a) is type(b) and _same(a, b)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Say whether values are equal, as those are too that both are no number."""
+    return a == b or (a != a and b != b)
 
 
 def _shortened_pair(a: Any, b: Any) -> tuple[str | None, str | None]:
     at = 0
     if _is_array(a) and _is_array(b):  # such as vocabularies: the first place where they part
-        equal = (x == y for x, y in zip(a, b))
-        at = next((i for i, same in enumerate(equal) if not same), min(len(a), len(b)))
+        at = next((i for i, pair in enumerate(zip(a, b)) if not _same(*pair)), min(len(a), len(b)))
     return _shortened(a, at), _shortened(b, at)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyquant.errors import ConfigError
-from pyquant.files.toml import read_toml
+from pyquant.files.toml import read_toml, toml_string
 
 N_CODES = 16
 LOWEST, HIGHEST = -128, 127
@@ -46,7 +46,7 @@ class Table:
     def to_toml(self) -> str:
         """Write the text that `read_table` reads."""
         return (
-            f'name = "{self.name}"\n'
+            f"name = {toml_string(self.name)}\n"
             f"values = {self.values.tolist()}\n"
             f"# the lowest 8-bit code of each range\n"
             f"lower = {self.lower.tolist()}\n"
@@ -166,9 +166,13 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
 def checked_name(path: Path, content: dict[str, Any]) -> str:
     """Give the name in a table's file, or the file's own. Raises ConfigError if it cannot be a name."""
-    name = content.get("name", path.stem)
+    return check_name(f"{path}: name", content.get("name", path.stem))
+
+
+def check_name(where: str, name: object) -> str:
+    """Give a table's name. Raises ConfigError if it cannot be one; where: it came from."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 64 or '"' in name:
-        raise ConfigError(f"{path}: name: expected up to 64 printable characters without quotes")
+        raise ConfigError(f"{where}: expected up to 64 printable characters without quotes")
     return name
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyquant import _core
 from pyquant.errors import ConfigError, did_you_mean
-from pyquant.files.toml import read_toml
+from pyquant.files.toml import read_toml, toml_string
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -83,7 +83,7 @@ class Recipe:
         head: dict[str, Any] = {"version": VERSION, **{key: getattr(self, key) for key in HEAD[1:]}}
         lines = [f"{key} = {_value(value)}" for key, value in head.items() if value is not None]
         lines += ["", "[tensors]"]
-        lines += [f"{json.dumps(name)} = {choice.to_toml()}" for name, choice in self.tensors.items()]
+        lines += [f"{toml_string(name)} = {choice.to_toml()}" for name, choice in self.tensors.items()]
         return "\n".join(lines) + "\n"
 
     def types_for(self, model: ModelFile, where: str | os.PathLike[str]) -> dict[str, Type]:

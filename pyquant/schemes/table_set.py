@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import ConfigError, did_you_mean
-from pyquant.files.toml import read_toml
+from pyquant.files.toml import read_toml, toml_string
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.schemes.fold_table import Table, ascending, checked_name, named_table, nearest_table
@@ -54,10 +54,10 @@ class TableSet:
 
     def to_toml(self) -> str:
         """Write the text that `read_table_set` reads."""
-        lines = [f'name = "{self.name}"', f"values = {self.values.tolist()}"]
+        lines = [f"name = {toml_string(self.name)}", f"values = {self.values.tolist()}"]
         if self.by_name:
             lines += ["", "[tables]"]
-            lines += [f'"{name}" = {values.tolist()}' for name, values in self.by_name.items()]
+            lines += [f"{toml_string(name)} = {values.tolist()}" for name, values in self.by_name.items()]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:

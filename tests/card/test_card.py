@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,10 @@ def test_a_card_has_what_a_hub_shows(folder: Path) -> None:
     assert (folder / "README.kld.png").read_bytes().startswith(b"\x89PNG")
     assert "pyquant compare base.gguf q4_0.gguf q8_0.gguf --text wiki.txt --ctx 512 --chunks 20" in text
     assert "pyquant accuracy base.gguf q4_0.gguf q8_0.gguf --hellaswag hellaswag.txt --questions 40" in text
-    assert "pyquant speed base.gguf q4_0.gguf q8_0.gguf --prompt 512 --generate 128 --threads 2" in text
+    assert (
+        "pyquant speed base.gguf q4_0.gguf q8_0.gguf --prompt 512 --generate 128 --threads 2 --rounds 3"
+        in text
+    )
     assert "With pyquant 9.8.7:" in text
     assert ["wiki.txt", "5,100 tokens in 20 chunks of 512", "a" * 64] in cells
     assert text.endswith("```\n")
@@ -108,7 +112,7 @@ def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) 
         "## KLD on code",
     ]
     assert [row[0] for row in rows(text)].count("q4_0.gguf (KV q8_0/q4_0)") == 2
-    assert "--text wiki=wiki.txt --ctx 512 --chunks 20 -ctk q8_0 -ctv q4_0" in text
+    assert "--text wiki=wiki.txt --ctx 512 --chunks 20 -ctk q8_0 -ctv q4_0 --shares\n" in text
 
 
 def test_commands_of_a_card_measure_what_was_measured(folder: Path) -> None:
@@ -218,6 +222,15 @@ def test_what_exists_is_kept_and_bases_are_one(folder: Path) -> None:
         read_results([folder / "speed.json"])
 
 
+def test_a_card_may_have_any_name_but_a_folder_s(folder: Path) -> None:
+    output = folder / os.fsdecode(b"R\xff.md")
+    write_card([folder / "kld.json"], output)
+    assert "](R%FF.kld.png)" in output.read_text()
+    for name in (Path("."), Path("/"), folder):
+        with pytest.raises(OutputError, match="a folder; give the file's name too"):
+            write_card([folder / "kld.json"], name)
+
+
 def test_a_card_replaces_no_model_of_its_results(folder: Path) -> None:
     victim = folder / "q4_0.gguf"
     before = victim.read_bytes()
@@ -253,3 +266,21 @@ def test_the_command_reads_what_commands_print(folder: Path) -> None:
     again = run("card", "kld.json", "-o", "README.md", cwd=folder)
     assert again.returncode == 1
     assert again.stderr.endswith("README.md: exists; --force replaces it\n")
+
+
+@pytest.mark.parametrize("command", ["compare", "speed"])
+def test_another_file_of_the_same_name_and_size_is_refused(folder: Path, command: str) -> None:
+    (folder / "wiki.txt").write_text("the hen ate the tin in the rain and then the ant\n" * 30)
+    options = {
+        "compare": ["--text", "wiki.txt", "--ctx", "64", "--chunks", "1"],
+        "speed": ["--prompt", "8", "--generate", "2", "--rounds", "1"],
+    }
+    measured = run(command, "base.gguf", *NAMES, *options[command], "--threads", "1", "--json", cwd=folder)
+    (folder / "measured.json").write_text(measured.stdout)
+    results = [folder / "accuracy.json", folder / "measured.json"]
+    write_card(results, folder / "README.md")
+    with (folder / "q4_0.gguf").open("r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"x" * 100)
+    with pytest.raises(ConfigError, match=r"q4_0.gguf: is not the file that a result is of: measure it"):
+        write_card(results, folder / "card.md")

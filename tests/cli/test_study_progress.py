@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from pyquant.cli import study_progress
@@ -25,3 +27,13 @@ def test_lines_of_what_is_no_terminal(
         "[1/2] model Q4_0 gptq: 126.0 s",
         "[2/2] model Q4_0 best: failed: no room",
     ]
+
+
+def test_any_name_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with study_progress.study_progress() as watch:
+        watch(Status(1, 3, 0.3, None, {"text [/i] :100:": (0.3, "GPTQ [/b]")}, ("text :100: [b]", "no room")))
+    shown = capsys.readouterr().err
+    assert "failed: text :100: [b]: no room" in shown
+    assert "GPTQ [/b] text [/i] :100:" in shown

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pyquant.cli import app
+from pyquant.errors import ConfigError
 from pyquant.fit.learn_tables import learn_tables
 from tests.support.command import run
 
@@ -60,3 +63,11 @@ def test_a_table_of_a_set_that_is_wrong(tmp_path: Path) -> None:
         ran = run("tables", command, path)
         assert ran.returncode == 2
         assert f"{path}: tables.attn_q: expected 16 integers" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ['a"b', "", "x" * 70, "a\nb"])
+def test_no_table_is_built_of_a_name_that_none_can_have(tmp_path: Path, name: str) -> None:
+    table, command = tmp_path / "table.toml", ["tables", "build", "model.gguf", "--name", name]
+    with pytest.raises(ConfigError, match="--name: expected up to 64 printable characters without quotes"):
+        CliRunner().invoke(app, [*command, "-o", str(table)], catch_exceptions=False)
+    assert not table.exists()

@@ -22,11 +22,13 @@ from typer.testing import CliRunner
 from pyquant import _core
 from pyquant.cli import app
 from pyquant.errors import OutputError
-from pyquant.inspect.error_map import measure_error
+from pyquant.inspect.error_map import ErrorMap, measure_error
 from pyquant.inspect.figures.codes import histogram_figure
 from pyquant.inspect.figures.error_map import error_figure
 from pyquant.inspect.figures.style import save_figure
 from pyquant.inspect.histogram import count_codes
+from pyquant.inspect.tensor_error import Sums, TensorError
+from pyquant.models.difference import ModelDifference
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -277,6 +279,17 @@ def test_the_map_shows_every_tensor_that_differs(
     assert "attn_q  Q4_K" in labels
     assert labels[-2:] == ["output  Q6_K", "token_embd  Q4_K"]
     assert axes.get_xlabel() == "identical everywhere: output_norm, attn_norm, ffn_norm"
+
+
+def test_every_tensor_has_a_place_in_the_map_whatever_its_name() -> None:
+    names = ["blk.4000000000.x", "blk.4000000000.x.weight", f"blk.{10**22}.x", "output", "output.weight"]
+    sums = Sums(n_weights=32, squared_error=1, squared_weight=100)
+    tensors = [TensorError(name, "F32", "Q4_0", (32,), sums, 1.0, [0], None) for name in names]
+    axes = error_figure(ErrorMap("a", "b", None, tensors, ModelDifference([], [], {}, {}))).axes[0]
+    assert len({text.get_position() for text in axes.texts}) == len(names)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["4000000000", str(10**22)]
+    labels = [label.get_text().split()[0] for label in axes.get_yticklabels()]
+    assert labels == ["x", "x", "output", "output"]
 
 
 def test_a_map_of_identical_models(generated: Callable[[str], Path]) -> None:

@@ -56,6 +56,19 @@ def test_metadata_in_one_file_only_is_shortened(tmp_path: Path) -> None:
     assert missing is None
 
 
+def test_values_that_are_no_numbers_are_equal(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
+    for path, last in zip(paths, (1.0, 2.0)):
+        writer = GGUFWriter(path, "llama")
+        writer.add_float32("scale", np.nan)
+        writer.add_array("scales", [np.nan, last])
+        writer.add_tensor("x", X)
+        finish(writer)
+    assert measure_error(paths[0], paths[0]).identical
+    found = measure_error(*paths).difference.metadata
+    assert found == {"scales": ("2 values, [1] = 1.0", "2 values, [1] = 2.0")}
+
+
 def test_integers_are_no_weights(tmp_path: Path) -> None:
     tensors = {"x": X, "ids": np.arange(8, dtype=np.int32)}
     paths = [write_tensors(tmp_path / f"{name}.gguf", tensors) for name in "ab"]

@@ -127,11 +127,11 @@ def test_counts_that_make_no_table(counts: np.ndarray) -> None:
 ASCENDING = st.lists(st.integers(-128, 127), min_size=16, max_size=16, unique=True).map(sorted)
 
 
-@given(values=ASCENDING, lower=ASCENDING)
-def test_a_table_survives_toml(tmp_path_factory: pytest.TempPathFactory, values, lower) -> None:
+@given(values=ASCENDING, lower=ASCENDING, name=st.sampled_from(["a name", r"a\q", "\N{SLICE OF PIZZA}"]))
+def test_a_table_survives_toml(tmp_path_factory: pytest.TempPathFactory, values, lower, name) -> None:
     lower[0] = -128
     path = tmp_path_factory.mktemp("tables") / "table.toml"
-    table = Table("a name", np.array(values, np.int8), np.array(lower, np.int16))
+    table = Table(name, np.array(values, np.int8), np.array(lower, np.int16))
     path.write_text(table.to_toml(), encoding="utf-8")
     again = read_table(path)
     assert again.name == table.name

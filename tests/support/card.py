@@ -57,7 +57,7 @@ def accuracy(names: Sequence[str]) -> dict[str, Any]:
 
 def speed(names: Sequence[str]) -> dict[str, Any]:
     """What `pyquant speed NAMES --json` might print."""
-    rate = {"tokens_per_second": 100.0, "low": 90.0, "high": 110.0}
+    rate = {"tokens_per_second": 100.0, "low": 90.0, "high": 110.0, "rounds": [90.0, 100.0, 110.0]}
     return {
         "schema": "pyquant.speed/1",
         "n_prompt": 512,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,18 +39,18 @@ def error_figure(error_map: ErrorMap) -> Figure:
     shown = _shown(error_map)
     values = [value(tensor) for _, value in panels for tensor in shown]
     norm = _norm([value for value in values if value is not None])
-    inside, outside = _rows(shown)
-    n_rows, n_layers = len(inside) + len(outside), _n_layers(error_map)
+    rows = _rows(shown)
+    layers = sorted({tensor.layer for tensor in error_map.tensors if tensor.layer is not None})
     with matplotlib.rc_context(STYLE):
-        width = np.clip(2.6 + 0.36 * n_layers, 7.5, 14)
-        figure = Figure(figsize=(width, len(panels) * (0.8 + 0.28 * n_rows) + 0.7))
+        width = np.clip(2.6 + 0.36 * len(layers), 7.5, 14)
+        figure = Figure(figsize=(width, len(panels) * (0.8 + 0.28 * len(rows)) + 0.7))
         figure.set_layout_engine("constrained", h_pad=0.1)
         title = f"{Path(error_map.model).name} against {Path(error_map.base).name}"
         figure.suptitle(plain(title), x=0.01, ha="left", fontsize=11)
         axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
         for panel, (what, value) in zip(axes, panels):
-            _draw(panel, inside, outside, n_layers, value, norm)
-            panel.set_title(f"{what}, by layer" if inside else what)
+            _draw(panel, rows, layers, value, norm)
+            panel.set_title(what if _is_outside(rows[0]) else f"{what}, by layer")
         axes[-1].set_xlabel(_footnote(error_map, shown), loc="left", color=GRAY)
         bar = figure.colorbar(ScalarMappable(norm, COLORS), ax=list(axes), pad=0.01, aspect=25)
         bar.set_label("signal to error (dB); dark is worse")
@@ -74,16 +75,22 @@ def _footnote(error_map: ErrorMap, shown: list[TensorError]) -> str:
     return "\n".join(textwrap.fill(note, 90, subsequent_indent="    ") for note in notes)
 
 
-def _n_layers(error_map: ErrorMap) -> int:
-    return max((tensor.layer for tensor in error_map.tensors if tensor.layer is not None), default=-1) + 1
+def _rows(shown: list[TensorError]) -> list[list[TensorError]]:
+    """Put tensors of a kind into a row, those outside of layers below.
 
-
-def _rows(shown: list[TensorError]) -> tuple[dict[str, list[TensorError]], dict[str, list[TensorError]]]:
-    inside: dict[str, list[TensorError]] = {}
-    outside: dict[str, list[TensorError]] = {}
+    A kind has several rows where a place has several of its tensors, such as `output` and `output.weight`.
+    """
+    rows: dict[tuple[bool, str, int], list[TensorError]] = {}
+    at_place: Counter[tuple[str, int | None]] = Counter()
     for tensor in shown:
-        (outside if tensor.layer is None else inside).setdefault(tensor.kind, []).append(tensor)
-    return inside, outside
+        place = tensor.kind, tensor.layer
+        rows.setdefault((tensor.layer is None, tensor.kind, at_place[place]), []).append(tensor)
+        at_place[place] += 1
+    return sorted(rows.values(), key=_is_outside)
+
+
+def _is_outside(row: list[TensorError]) -> bool:
+    return row[0].layer is None
 
 
 def _norm(values: list[float]) -> Normalize:
@@ -96,39 +103,33 @@ def _norm(values: list[float]) -> Normalize:
 
 
 def _draw(
-    axes: Axes,
-    inside: dict[str, list[TensorError]],
-    outside: dict[str, list[TensorError]],
-    n_layers: int,
-    value: Value,
-    norm: Normalize,
+    axes: Axes, rows: list[list[TensorError]], layers: list[int], value: Value, norm: Normalize
 ) -> None:
-    width = max(n_layers, 1)
-    places: dict[str, float] = {}
-    for row, (kind, tensors) in enumerate(inside.items()):
-        places[_label(kind, tensors)] = row
-        for tensor in tensors:
+    all_columns = max(len(layers), 1)
+    columns = {layer: column for column, layer in enumerate(layers)}
+    gap = 0 if _is_outside(rows[0]) else GAP
+    places = [i + gap * _is_outside(row) for i, row in enumerate(rows)]
+    for y, row in zip(places, rows):
+        for tensor in row:
             text = _text(tensor, value(tensor))
-            if n_layers > MOST_VALUES and value(tensor) is not None:
+            if tensor.layer is None:
+                _cell(axes, (0, y), all_columns, value(tensor), text, norm)
+                continue
+            if len(layers) > MOST_VALUES and value(tensor) is not None:
                 text = ""
-            _cell(axes, (tensor.layer or 0, row), 1, value(tensor), text, norm)
-    for below, (kind, (tensor,)) in enumerate(outside.items()):
-        y = below + len(inside) + (GAP if inside else 0)
-        places[_label(kind, [tensor])] = y
-        _cell(axes, (0, y), width, value(tensor), _text(tensor, value(tensor)), norm)
-    axes.set_xlim(0, width)
-    axes.set_ylim(max(places.values()) + 1, 0)
-    axes.set_yticks([row + 0.5 for row in places.values()], [plain(label) for label in places])
-    every = 1 if n_layers <= MOST_VALUES else 5
-    layers = range(0, n_layers, every)
-    axes.set_xticks([layer + 0.5 for layer in layers], [str(layer) for layer in layers])
+            _cell(axes, (columns[tensor.layer], y), 1, value(tensor), text, norm)
+    axes.set_xlim(0, all_columns)
+    axes.set_ylim(places[-1] + 1, 0)
+    axes.set_yticks([y + 0.5 for y in places], [plain(_label(row)) for row in rows])
+    numbered = list(columns.items())[:: 1 if len(layers) <= MOST_VALUES else 5]
+    axes.set_xticks([column + 0.5 for _, column in numbered], [str(layer) for layer, _ in numbered])
     axes.tick_params(length=0, labelbottom=False, labeltop=True)
     for side in axes.spines.values():
         side.set_visible(False)
 
 
-def _label(kind: str, tensors: list[TensorError]) -> str:
-    return f"{kind}  {', '.join(dict.fromkeys(tensor.type for tensor in tensors))}"
+def _label(row: list[TensorError]) -> str:
+    return f"{row[0].kind}  {', '.join(dict.fromkeys(tensor.type for tensor in row))}"
 
 
 def _text(tensor: TensorError, value: float | None) -> str:
