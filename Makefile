@@ -20,7 +20,7 @@ installed := $(venv)/.installed
 backend := $(if $(GPU),-C cmake.define.GGML_$(shell echo $(GPU) | tr a-z A-Z)=ON -C 'build-dir=build/{wheel_tag}-$(GPU)')
 wheel_tools := $(PYTHONS:%=build/wheel/%/.tools)
 oracle := build/oracle/.built
-cpp := $(shell find csrc tests -name '*.cpp' -o -name '*.h')
+cpp := $(shell find csrc tests cmake -name '*.cpp' -o -name '*.h')
 sources := $(shell find csrc cmake/*.* CMakeLists.txt pyproject.toml -type f)
 comma := ,
 define newline
@@ -152,7 +152,7 @@ $(installed): $(venv)/.bindings $(venv)/.gpu $(sources)
 $(venv)/.gpu: always | $(python)
 	@echo $(GPU) | cmp --quiet - $@ || echo $(GPU) >$@
 
-$(oracle): cmake/oracle/CMakeLists.txt cmake/vendor.cmake $(sdist) | $(venv)/.tools
+$(oracle): $(wildcard cmake/oracle/*) cmake/vendor.cmake $(sdist) | $(venv)/.tools
 	$(call say,compiling stock llama.cpp to compare with (once: about 3 minutes on two cores))
 	@$(call quietly,oracle) $(venv)/bin/cmake --fresh -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(python))
 	@$(call quietly,oracle) $(venv)/bin/cmake --build build/oracle

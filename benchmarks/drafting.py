@@ -32,7 +32,6 @@ PROMPTS = {
 POLICIES = ("fixed:k=2", "cumulative", "expected_value")
 # llama.cpp's fixed settings: tokens of a draft at most, and the least probability of one
 STOCK = tuple(product((1, 2, 3, 4, 8), (0.0, 0.6)))
-ATTEMPTS = 10  # at times llama.cpp's tools leave out their last lines
 DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
 
 
@@ -111,8 +110,7 @@ def stock(pair: tuple[Path, Path], prompt: str, setting: tuple[int, float], thre
         "-lv",
         4,
     ]
-    for _ in range(ATTEMPTS):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-        if decoded := DECODED.search(done.stdout + done.stderr):
-            return int(decoded[1]) / float(decoded[2])
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if decoded := DECODED.search(done.stdout + done.stderr):
+        return int(decoded[1]) / float(decoded[2])
     raise SystemExit(f"{command[0]}: exit status {done.returncode}\n{done.stderr[-2000:]}")

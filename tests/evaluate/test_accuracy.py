@@ -53,11 +53,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def stock(oracle: Oracle, model: Path, format_: str, file: Path, n: int = N) -> list[list[str]]:
     """What llama-perplexity prints of n drawn questions, in fields.
 
-    At times its last lines are lost, or printed twice.
+    At times a line is printed twice.
     """
     option, read = f"--{format_.replace('_', '-')}", "-bf" if format_ == "multiple_choice" else "-f"
     drawn = [f"{option}-tasks", n] if n < N else []
-    printed = oracle.run_until(
+    printed = oracle.prints(
         rf"(?m)^{n - 2}\t.*\n", "llama-perplexity", "-m", model, option, read, file, "-t", 1, *drawn
     )
     lines = [line.split() for line in printed.splitlines() if re.match(r"\d+\t", line)]

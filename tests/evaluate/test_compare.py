@@ -131,8 +131,8 @@ def test_agrees_with_llama_perplexity(
     model, logits = tmp_path / "q4_0.gguf", tmp_path / "logits"
     quantize_model(base, model, make_mode({"mode": "q4_0"}))
     run = ["-c", n_ctx, "-t", 2, "--kl-divergence-base", logits]
-    oracle.run_until("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", n_chunks, *run)
-    told = oracle.run_until("Same top p:", "llama-perplexity", "-m", model, "--kl-divergence", *run)
+    oracle.prints("Final estimate", "llama-perplexity", "-m", base, "-f", text, "--chunks", n_chunks, *run)
+    told = oracle.prints("Same top p:", "llama-perplexity", "-m", model, "--kl-divergence", *run)
     found = compare_models(base, [model], text, n_ctx=n_ctx, n_chunks=n_chunks).to_json()
     n, (one,) = found["n_tokens"], found["candidates"]
 

@@ -31,7 +31,7 @@ def stock(oracle: Oracle, model: Path, text: Path, n_ctx: int, n_chunks: int) ->
     """Give what llama-perplexity prints: the value and its error."""
     estimate = r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)"
     arguments = ["-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks]
-    found = re.search(estimate, oracle.run_until(estimate, "llama-perplexity", *arguments))
+    found = re.search(estimate, oracle.prints(estimate, "llama-perplexity", *arguments))
     return float(found[1]), float(found[2])
 
 

@@ -88,7 +88,7 @@ def assert_same_perplexity(oracle: Oracle, model: Path, text: Path, n_ctx: int, 
     result = measure_perplexity(model, text, n_ctx=n_ctx, n_chunks=n_chunks, threads=1)
     estimate = r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)"
     arguments = ["-m", model, "-f", text, "-c", n_ctx, "--chunks", n_chunks, "-t", 1]
-    printed = re.search(estimate, oracle.run_until(estimate, "llama-perplexity", *arguments))
+    printed = re.search(estimate, oracle.prints(estimate, "llama-perplexity", *arguments))
     assert printed
     assert result.ppl == pytest.approx(float(printed[1]), rel=1e-4)
     assert result.error == pytest.approx(float(printed[2]), rel=1e-4)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from pyquant.files.text import read_text
+from pyquant.fit import kept_prefixes
 from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.llama import chunks as chunks_module
 from pyquant.llama.chunks import cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
@@ -33,12 +35,14 @@ def test_what_is_left_as_it_is_has_no_sensitivity(
 @pytest.mark.ci
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kept_prefixes_give_what_whole_runs_give(
-    name: str, family: Callable[[str], Path], texts: tuple[Path, Path]
+    name: str, family: Callable[[str], Path], texts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in (chunks_module, kept_prefixes):
+        monkeypatch.setattr(module, "BATCH", 256)
     with Model(family(name), changing=True) as running:
         weights = RunningWeights(running)
         # Two pieces, the second of one chunk.
-        chunks = cut(running, read_text(texts[1]), n_ctx=64, n_chunks=33)
+        chunks = cut(running, read_text(texts[1]), n_ctx=64, n_chunks=5)
         names = quantizable(running.file) & weights.names
         with KeptPrefixes(running, names, chunks, 1) as runs, KeptPrefixes(running, [], chunks, 1) as whole:
             for tensor in runs.in_order(names):

@@ -296,7 +296,7 @@ def test_what_it_is_worth(oracle: Oracle, shared: Path, tmp_path: Path) -> None:
     assert kld["fifth less than Q5_K"] < 0.65 * kld["Q5_K"]
     assert kld["sensitivity"] < 0.9 * kld["in_domain"]
     logits = ["-c", 256, "-t", 2, "--kl-divergence-base", tmp_path / "logits"]
-    oracle.run_until("Final estimate", "llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits)
+    oracle.prints("Final estimate", "llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits)
     stock = ["llama-perplexity", "-m", ours["in_domain"], "--kl-divergence", *logits]
-    (found,) = re.findall(r"Mean +KLD: +([0-9.]+)", oracle.run_until("Same top p:", *stock))
+    (found,) = re.findall(r"Mean +KLD: +([0-9.]+)", oracle.prints("Same top p:", *stock))
     assert float(found) == pytest.approx(kld["in_domain"], rel=0.01)

@@ -89,7 +89,7 @@ def test_the_output_errs_less(made, generated, stats_of, model: str, name: str) 
 @every_model_and_mode
 def test_stock_llama_cpp_runs_them(made, oracle: Oracle, text: Path, model: str, name: str) -> None:
     arguments = ["-m", made(model, name), "-f", text, "-c", 64, "--chunks", 2, "-t", 1]
-    assert "nan" not in oracle.run_until("Final estimate: PPL = [0-9.]+", "llama-perplexity", *arguments)
+    assert "nan" not in oracle.prints("Final estimate: PPL = [0-9.]+", "llama-perplexity", *arguments)
 
 
 @pytest.mark.parametrize("kind", GPTQ_TYPES, ids=lambda kind: kind.name)
@@ -283,7 +283,7 @@ def test_never_worse_than_the_same_type_with_an_imatrix(
     # Stock llama.cpp says so too.
     logits = ["-c", 256, "-t", 1, "--kl-divergence-base", tmp_path / "logits"]
     run = ["llama-perplexity", "-m", source, "-f", text, "--chunks", 40, *logits]
-    oracle.run_until("Final estimate", *run)
-    told = oracle.run_until("Same top p:", "llama-perplexity", "-m", pairs[1][0], "--kl-divergence", *logits)
+    oracle.prints("Final estimate", *run)
+    told = oracle.prints("Same top p:", "llama-perplexity", "-m", pairs[1][0], "--kl-divergence", *logits)
     (stock,) = re.findall(r"Mean +KLD: +([0-9.]+)", told)
     assert float(stock) == pytest.approx(kld[str(pairs[1][0])], rel=0.01)

@@ -102,7 +102,7 @@ def test_stock_llama_cpp_runs_them(oracle: Oracle, held_out_text: Path, tmp_path
     for name, split in (("whole.gguf", None), ("split.gguf", 1_000_000)):
         done = quantize_model(model_path(), tmp_path / name, Q4_0, split=split)
         words = ["-m", done.files[0], "-f", held_out_text, "-c", 128, "--chunks", 2, "-t", 1]
-        printed = oracle.run_until("Final estimate", "llama-perplexity", *words)
+        printed = oracle.prints("Final estimate", "llama-perplexity", *words)
         ppl.append(printed.partition("Final estimate")[2].splitlines()[0])
     assert ppl[0] == ppl[1] != ""
 

@@ -1,7 +1,4 @@
-"""What llama-perplexity computes, as its option --kl-divergence-base keeps it in a file.
-
-Lines that it prints at its end are lost at times; the file is complete.
-"""
+"""What llama-perplexity computes, as its option --kl-divergence-base keeps it in a file."""
 
 from __future__ import annotations
 
