@@ -116,15 +116,12 @@ def run(
     if cluster and offload.given:
         raise ConfigError("gpu-layers: workers of a cluster read LLAMA_ARG_N_GPU_LAYERS; set it for them")
     offload.use()
-    from pyquant.study.config import TextFile, read_study
+    from pyquant.study.config import read_study
     from pyquant.study.run import run_study
 
-    def named(files: list[paths.NamedPath] | None) -> list[TextFile]:
+    def named(files: list[paths.NamedPath] | None) -> list[tuple[str | None, Path]]:
         # A name that is the file's is given none, so that folders can tell files apart.
-        return [
-            TextFile(path=file.path, name=None if file.name == file.path.name else file.name)
-            for file in files or ()
-        ]
+        return [(None if file.name == file.path.name else file.name, file.path) for file in files or ()]
 
     study = read_study(
         config, models=model or (), texts=named(text), chats=named(chat), ctx=ctx, chunks=chunks,
@@ -167,12 +164,12 @@ def list_runs(results: Results, json: options.Json = False) -> None:
             what = [names.get("model"), names.get("quantizer") or "unquantized", names.get("text") or ""]
             items = str(record["items"]["n_items"]) if "items" in record else ""
             rows.append([record["key"], *what, items, made["started"], f"{made['seconds']:.1f} s"])
-    if json:
-        kept = ("key", "metric", "inputs", "items", "provenance")
-        listed = [{key: record[key] for key in kept if key in record} for record in records]
-        print_json({"schema": "pyquant.study_runs/1", "runs": listed})
-    else:
-        print_table(["run", "model", "quantizer", "text", "items", "started", "time"], rows)
+        if json:
+            kept = ("key", "metric", "inputs", "items", "provenance")
+            listed = [{key: record[key] for key in kept if key in record} for record in records]
+            print_json({"schema": "pyquant.study_runs/1", "runs": listed})
+        else:
+            print_table(["run", "model", "quantizer", "text", "items", "started", "time"], rows)
 
 
 @app.command()

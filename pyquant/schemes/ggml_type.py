@@ -41,9 +41,10 @@ class GgmlType(Mode):
     @field_validator("mode")
     @classmethod
     def _known(cls, mode: str) -> str:
-        if mode.partition(":")[2].upper() not in KNOWN:
+        type_ = mode.partition(":")[2].upper()
+        if type_ not in KNOWN:
             raise ValueError(f"{mode!r} is no type of GGML; known: {', '.join(KNOWN)}")
-        return mode
+        return f"ggml:{type_}"  # results are named by it: it is written in one way
 
     @property
     def copies(self) -> bool:  # type: ignore[override]
@@ -76,7 +77,7 @@ class GgmlType(Mode):
 
     @property
     def _mixture(self) -> str:
-        return self.mode.partition(":")[2].upper()
+        return self.mode.partition(":")[2]
 
     def scheme(self, q8_0_codes: CountCodes) -> None:
         return None

@@ -32,7 +32,7 @@ class ByMethod:
         """Arguments of `pyquant.quantize`."""
         options: dict[str, Any] = {"method": self.name, "effort": self.effort}
         if (given := self.calibration) is not None:
-            texts = [path.resolve() for path in given.texts] or None
+            texts = [path.absolute() for path in given.texts] or None
             options |= {"text": texts, "n_ctx": given.ctx, "n_chunks": given.chunks}
         return options
 

@@ -19,7 +19,9 @@ class CalibrationConfig(BaseModel):
 
     name: str = Field(min_length=1, description="what quantizers call it")
     texts: list[Path] = Field([], description="UTF-8 texts")
-    weights: list[float] | None = Field(None, description="how much each text's tokens count")
+    weights: list[Annotated[float, limits.WEIGHT.interval]] | None = Field(
+        None, description="how much each text's tokens count"
+    )
     ctx: Annotated[int, limits.CALIBRATION_CTX.interval] | None = Field(
         None, description="tokens in a chunk; 512, or what the model was trained with, if left out"
     )

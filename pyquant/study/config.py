@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -21,11 +21,13 @@ from pyquant import limits
 from pyquant.errors import ConfigError
 from pyquant.files.toml import read_toml
 from pyquant.llama.cache_types import CacheTypes
+from pyquant.schemes import Mode
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import explain
 from pyquant.study.calibration_config import CalibrationConfig
 from pyquant.study.metrics import MEASURABLE, Metric
 from pyquant.study.quantizer import FILES, Quantizer, make_quantizers
+from pyquant.study.study_text import NamedFile
 
 DEFAULT = [metric.name for metric in MEASURABLE if metric.by_default]
 # A TOML table for each metric that has settings, by the metric's name.
@@ -137,8 +139,8 @@ def read_study(
     path: str | os.PathLike[str],
     *,
     models: Sequence[Path] = (),
-    texts: Sequence[Path | TextFile] = (),
-    chats: Sequence[Path | TextFile] = (),
+    texts: Sequence[Path | NamedFile] = (),
+    chats: Sequence[Path | NamedFile] = (),
     calibration_texts: Sequence[tuple[str, Path]] = (),
     samples: int | None = None,
     **overrides: Any,
@@ -150,7 +152,7 @@ def read_study(
     path
         The file. Paths in it are relative to it.
     models, texts, chats
-        More models, texts and conversations than the file names.
+        More models, texts and conversations than the file names; texts with a name or by that of their file.
     calibration_texts
         More texts for calibrations: name of the calibration, and file.
     samples
@@ -176,10 +178,6 @@ def read_study(
     names = [calibration.get("name") for calibration in calibrations]
     for name in [name for name, _ in calibration_texts if name not in names]:
         raise ConfigError(f"{path}: calibration: there is none called {name!r}; there are: {names}")
-    for quantizer in [*_tables(settings.get("quantizer")), *_tables([settings.get("common")])]:
-        for key in FILES:
-            if key in quantizer:
-                quantizer[key] = _beside(path, quantizer[key])
     settings |= {key: value for key, value in overrides.items() if value is not None}
     for metric in MEASURABLE:
         if isinstance(settings.get(metric.name), dict):
@@ -192,6 +190,7 @@ def read_study(
         study = StudyConfig.model_validate(settings)
         if study.scheme is not None:
             load_modes(study.scheme)
+        _place_files(study, path.parent.absolute())
         study.quantizers()
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, StudyConfig, 'a study')}") from None
@@ -225,21 +224,32 @@ def _add_paths(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
         settings[key] = [folder / name if isinstance(name, str) else name for name in names] + [*more]
 
 
-def _add_texts(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path | TextFile]) -> None:
+def _add_texts(settings: dict[str, Any], key: str, folder: Path, more: Sequence[Path | NamedFile]) -> None:
     """Read a list of files, or a table of files by name."""
     files = settings.get(key, [])
     if isinstance(files, (list, dict)):
         named = files.items() if isinstance(files, dict) else [(None, file) for file in files]
         settings[key] = [
-            TextFile(path=folder / file, name=name) if isinstance(file, str) else file for name, file in named
+            {"path": folder / file, "name": name} if isinstance(file, str) else file for name, file in named
         ]
-        settings[key] += [TextFile(path=file) if isinstance(file, Path) else file for file in more]
+        pairs = [(None, file) if isinstance(file, Path) else file for file in more]
+        settings[key] += [{"path": file, "name": name} for name, file in pairs]
 
 
-def _beside(path: Path, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_beside(path, name) for name in value]
-    if not isinstance(value, str):
-        return value
-    beside = path.parent.absolute() / value  # absolute, as models are made in the results folder
-    return str(beside) if os.path.isfile(beside) else value  # is_file() fails where a name is too long
+def _place_files(study: StudyConfig, folder: Path) -> None:
+    """Make names of files in a folder absolute where quantizers have them: models are made in another one."""
+    fields = [field for mode in Mode.registry.values() for field in mode.model_fields.items()]
+    paths = {key for key, field in fields if Path in (field.annotation, *get_args(field.annotation))}
+    names = [calibration.name for calibration in study.calibration]
+
+    def placed(value: Any, may_be_file: bool) -> Any:
+        if isinstance(value, list):
+            return [placed(one, may_be_file) for one in value]
+        if not isinstance(value, str) or value in names or not (may_be_file or value.endswith(".toml")):
+            return value
+        beside = folder / value
+        return str(beside) if os.path.isfile(beside) else value  # is_file() fails where a name is too long
+
+    for quantizer in [*study.quantizer, study.common]:
+        for key, value in quantizer.items():
+            quantizer[key] = placed(value, key in FILES or key in paths)

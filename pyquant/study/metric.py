@@ -233,4 +233,4 @@ class TextMetric(Metric):
         """Return the work of running a model over the text."""
         assert text is not None
         options = {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
-        return Work(about_n_tokens(text.n_bytes, asked.n_ctx, asked.n_chunks), options, text.path.resolve())
+        return Work(about_n_tokens(text.n_bytes, asked.n_ctx, asked.n_chunks), options, text.path.absolute())

@@ -168,7 +168,7 @@ class _Model:
     def _file(self, text: StudyText) -> Path:
         """Return where a text is: an own chat among what the base needs."""
         if text.kind != "answers":
-            return text.path.resolve()
+            return text.path.absolute()
         ((file,),) = (need.files for need in self.base.needs)
         return file
 
@@ -193,7 +193,8 @@ class _Model:
         rows, text = [row for row, _ in measured], measured[0][1]
         work: Work = metric.work(self.plan.asked, rows[-1].quantizer, text)
         read = self._file(text) if text else work.text
-        needs = tuple(self._made_by([row.file, *row.uses]) for row in rows)
+        # Every model is measured from the base: without it a quantized one would stand in its place.
+        needs = tuple(self._made_by([rows[0].file, row.file, *row.uses]) for row in rows)
         return Task(
             name=name,
             metric=metric.name,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
 from pyquant import _core
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.text import read_text
+from pyquant.llama.cache import head_lengths
+from pyquant.llama.cache_types import F16_CACHE
+from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import PQZ_SUFFIX
 from pyquant.schemes import Mode
 from pyquant.study.config import StudyConfig
@@ -17,7 +23,7 @@ from pyquant.study.metric import Asked, Metric
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.prerequisites import Need, Preparations, quantizer_inputs, read_calibrations
 from pyquant.study.quantizer import FILES, Quantizer
-from pyquant.study.sources import Hashing, Source, read_sources
+from pyquant.study.sources import Given, Hashing, Source, read_sources
 from pyquant.study.store import Run, Store, digest
 from pyquant.study.study_text import StudyText, study_texts
 
@@ -72,6 +78,7 @@ class StudyPlan:
     # its texts, crossed with caches; none where no metric is measured on texts
     texts: list[StudyText]
     rows: list[Row]  # of each model first itself, then its quantizers
+    given: Given
     threads: int | None = None  # if they were given
 
     @property
@@ -125,14 +132,17 @@ def make_plan(
     Raises ConfigError, ModelFileError, TextError: something is wrong with the study, a model or a text.
     """
     quantizers = config.quantizers()
+    given = Given(_files(config, quantizers))
     texts = _texts(config) if config.needs_texts else []
     calibrations = read_calibrations(config, quantizers)
     sources = read_sources(config.models, store.folder / "hashes.json", hashing)
+    for source in sources:
+        _check_texts(source, texts)
     evaluation: dict[str, Any] = {"n_ctx": config.ctx, "n_chunks": config.chunks}
     if any(quantizer.needs_evaluation for quantizer in quantizers):
         evaluation["text"] = read_text(config.texts[0].path).sha256
     inputs = [quantizer_inputs(quantizer, calibrations, evaluation) for quantizer in quantizers]
-    plan = StudyPlan(config, texts, [], threads)
+    plan = StudyPlan(config, texts, [], given, threads)
     for source in sources:
         of_model = partial(_inputs, source)
         preparations = Preparations(store.calibration, source.name, calibrations, of_model, config.ctx)
@@ -150,9 +160,31 @@ def make_plan(
     return plan
 
 
+def _files(config: StudyConfig, quantizers: Sequence[Quantizer]) -> Iterator[Path]:
+    yield from config.models
+    yield from (file.path for file in (*config.texts, *config.chats))
+    yield from (text for calibration in config.calibration for text in calibration.texts)
+    for mode in (quantizer.mode for quantizer in quantizers):
+        yield from (file for file in (*mode.files(), mode.source) if file)
+
+
 def _texts(config: StudyConfig) -> list[StudyText]:
     texts, chats = ([(file.name, file.path) for file in files] for files in (config.texts, config.chats))
     return study_texts(texts, chats, bundled=config.bundled, caches=config.caches)
+
+
+def _check_texts(source: Source, texts: Sequence[StudyText]) -> None:
+    """Refuse what a model cannot be run with, before anything is made. Raises ModelFileError, ConfigError."""
+    if not source.has_chat_template and any(text.kind == "chat" for text in texts):
+        raise ModelFileError(f"{source.path}: has no chat template, which `chats` need; leave one out")
+    for cache in dict.fromkeys(text.cache for text in texts if text.cache != F16_CACHE):
+        for number, length in zip(cache.numbers, head_lengths(ModelFile(source.path))):
+            n_together, _ = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
+            if length % n_together:
+                raise ConfigError(
+                    f"caches: {cache}: {source.path} has heads of {length} numbers, and {n_together} are "
+                    "quantized together; leave one of them out"
+                )
 
 
 def _base_row(plan: StudyPlan, source: Source, own_chat: Need | None) -> Row:

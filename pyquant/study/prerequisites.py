@@ -22,7 +22,7 @@ from pyquant.schemes.table import TableSearch
 from pyquant.schemes.table_set import read_table_set
 from pyquant.study.config import StudyConfig
 from pyquant.study.costs import COLLECTING, LEARNING, MIXING, TENSORS
-from pyquant.study.quantizer import Quantizer
+from pyquant.study.quantizer import FILES, Quantizer
 from pyquant.study.store import Run
 from pyquant.study.task import about_n_tokens
 
@@ -115,6 +115,9 @@ def quantizer_inputs(
     inputs = mode.model_dump(mode="json", exclude_none=True)
     if mode.source is not None:
         inputs["scheme"] = file_sha256("scheme", mode.source)
+    for key, value in mode:
+        if key not in FILES and isinstance(value, str | Path) and Path(value) in mode.files():
+            inputs[key] = file_sha256(key, value)
     for key, reference in (("hessian", quantizer.calibration), ("imatrix", quantizer.imatrix)):
         if reference:
             inputs[key] = {"uses": reference.uses, **calibrations[reference.name].to_json()}
@@ -219,7 +222,7 @@ class Preparations:
         made_of = self._calibrations[name]
         run = self._run("calibrate", {"calibration": made_of.to_json()}, name)
         options = (
-            ("texts", tuple(text.path.resolve() for text in made_of.texts)),
+            ("texts", tuple(text.path.absolute() for text in made_of.texts)),
             ("weights", tuple(made_of.weights)),
             ("n_ctx", made_of.n_ctx),
             ("n_chunks", made_of.n_chunks),
@@ -246,7 +249,7 @@ class Preparations:
         run = self._run("sensitivity", more, name)
         options = (
             ("hessian", stats),
-            ("text", made_of.texts[0].path.resolve()),
+            ("text", made_of.texts[0].path.absolute()),
             ("n_ctx", n_ctx),
             ("n_chunks", n_chunks),
         )
@@ -267,7 +270,7 @@ class Preparations:
         run = self._run("mix", more, f"{wanted} {name}" + (" equalize" if equalize else ""))
         options = (
             ("hessian", stats),
-            ("text", self._calibrations[name].texts[0].path.resolve()),
+            ("text", self._calibrations[name].texts[0].path.absolute()),
             ("target", wanted),
             ("sensitivity", sensitivities),
             ("equalize", equalize),

@@ -176,7 +176,8 @@ def _values(value: Any) -> list[Any]:
 def _names(settings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Path], str]:
     # What is written in the place of a file, by its key: as much of it as tells it from the others.
     names: dict[tuple[str, Path], str] = {}
-    for key in FILES:
+    placed = [key for one in settings for key in one if any(map(os.path.isabs, map(str, _values(one[key]))))]
+    for key in {*FILES, *placed}:
         every = [str(value) for one in settings for value in _values(one.get(key, []))]
         written = {Path(value): None for value in every if not value.startswith(MIXED)}
         bare = [path.parent / path.stem for path in written]
@@ -233,12 +234,14 @@ def _make(
 
 def _reference(mode: Mode, key: str, where: str, calibrations: Collection[str]) -> Reference | None:
     path = getattr(mode, key)
-    if path is None or os.path.isfile(path):
+    if path is None:
         return None
     name = str(path).removeprefix(DIAGONAL)
     if name in calibrations:
         diagonal = key == "imatrix" or str(path).startswith(DIAGONAL)
         return Reference(name, "imatrix" if diagonal else "hessian")
+    if os.path.isabs(path) and os.path.isfile(path):  # workers are in another folder
+        return None
     known = ", ".join(calibrations) or "it has none"
     hint = did_you_mean(name, calibrations)
     raise ConfigError(
@@ -291,8 +294,7 @@ def _label(
     if target:
         del unusual["step"]
     for key, value in unusual.items():
-        if key in FILES:
-            value = names.get((key, Path(str(value))), value)
+        value = names.get((key, Path(str(value))), value)
         # A value alone does where every quantizer of the mode has one, but for a step's.
         bare = key not in {*Mode.model_fields, "step"} and type(mode).model_fields[key].is_required()
         parts.append(str(value) if bare else key if value is True else f"{key}={value}")

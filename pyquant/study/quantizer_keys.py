@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyquant import limits
 from pyquant.errors import ConfigError
@@ -30,7 +30,9 @@ class OfStudies(BaseModel):
     pqz: bool = Field(description="written as an entropy-coded file, as `pyquant pack` does")
     target_bpw: float | None = Field(None, description="bits per weight of the whole file")
     target_size: int | str | None = Field(None, description="bytes of the whole file")
-    like: str | None = Field(None, description="a stock type: as near to the model; by a method, as large")
+    like: Annotated[str, AfterValidator(str.upper)] | None = Field(
+        None, description="a stock type: as near to the model; by a method, as large"
+    )
     code_bits: float | None = Field(None, description="bits per weight of the quantized tensors")
 
 
@@ -76,7 +78,7 @@ def _size(key: str, value: Any) -> str:
     """Write a size so that it is read as what its key says. Raises ConfigError."""
     if key == "like":
         check_type(value)
-        return str(value).upper()
+        return str(value)
     if key == "target_bpw":
         limits.BITS.check(key, value)
         return f"{value:.15g}"

@@ -24,7 +24,7 @@ from pyquant.study.metrics import Metric
 from pyquant.study.missing import tasks
 from pyquant.study.plan import StudyPlan, make_plan
 from pyquant.study.report.html import report
-from pyquant.study.sources import Hashing
+from pyquant.study.sources import Given, Hashing
 from pyquant.study.store import Store, digest
 from pyquant.study.task import Outcome, Task
 
@@ -133,13 +133,17 @@ def run_study(
         workers = executor.local_workers(workers)
         shared = threads or (None if cluster else max(1, n_threads(None) // workers))
         engine = executor.cluster(cluster) if cluster else executor.local(min(workers, max(len(todo), 1)))
-        work = _Work(store, todo, command, watch, threads, shared, keep)
+        work = _Work(store, plan.given, todo, command, watch, threads, shared, keep)
         if todo:
             with engine as pool:
                 work.go(pool)
         page = store.folder / "report.html"
-        written = report(store).encode(errors="backslashreplace")  # as in the store
-        write_bytes(page, written, sources=[], force=True)
+        try:
+            written = report(store).encode(errors="backslashreplace")  # as in the store
+            write_bytes(page, written, sources=[], force=True)
+        except PyquantError:
+            if not work.failed:  # what failed before may be why, and is more than the page
+                raise
         if work.failed:
             lines = [f"{name}: {error}" for name, error in work.failed.items()]
             raise StudyError(
@@ -176,6 +180,15 @@ def _remove_models(plan: StudyPlan, store: Store) -> None:
                 file.unlink(missing_ok=True)
 
 
+def _said(error: Exception, folder: Path) -> str:
+    """Say why a task failed; what nobody foresaw by its type too."""
+    if isinstance(error, OSError):
+        return said_by_system(error, folder)
+    if isinstance(error, PyquantError | MemoryError):
+        return str(error) or "not enough memory"
+    return f"{type(error).__name__}: {error}"
+
+
 def _alone(task: Task) -> bool:
     return Metric.registry[task.metric].alone
 
@@ -186,6 +199,7 @@ class _Work:
     def __init__(
         self,
         store: Store,
+        given: Given,
         todo: list[Task],
         command: str,
         watch: Watch | None,
@@ -193,7 +207,7 @@ class _Work:
         shared: int | None,
         keep: bool,
     ) -> None:
-        self.store, self.command, self.watch = store, command, watch
+        self.store, self.given, self.command, self.watch = store, given, command, watch
         self.threads, self.shared, self.keep = threads, shared, keep
         self.waiting = list(todo)
         self.total = len(todo)
@@ -201,6 +215,7 @@ class _Work:
         self.cost_done = 0.0
         self.done: set[str] = set()
         self.failed: dict[str, str] = {}
+        self.unfinished: list[Task] = []  # those that failed
         self.warnings: set[str] = set()
         self.running: dict[Future[Outcome], Task] = {}
         self.begin = time.monotonic()
@@ -229,7 +244,7 @@ class _Work:
                 rest = task.without(lost)
                 self.waiting[i : i + 1] = [rest] if rest else []
                 if not rest:
-                    self.failed[task.name] = f"not begun, for want of {min(lost)}"
+                    self._fail(task, f"not begun, for want of {min(lost)}")
         ended = self.done | self.failed.keys()
         ready = [
             task
@@ -243,10 +258,12 @@ class _Work:
     def _finish(self, task: Task, future: Future[Outcome]) -> None:
         try:
             outcome = future.result()
-        except (PyquantError, OSError, MemoryError) as error:
-            said = said_by_system(error, self.store.folder) if isinstance(error, OSError) else str(error)
-            said = said or "not enough memory"
-            self.failed[task.name] = said
+            self._check_given(task)
+        except BrokenProcessPool:
+            raise
+        except Exception as error:  # a scheme of somebody's may raise anything
+            said = _said(error, self.store.folder)
+            self._fail(task, said)
             self._report((task.name, said))
             return
         finally:
@@ -264,9 +281,23 @@ class _Work:
             self._remove_models_of(task)
         self._report((task.name, outcome.provenance["seconds"]))
 
+    def _check_given(self, task: Task) -> None:
+        """Refuse what was made of other files than those that the plan was made of. Raises StudyError."""
+        if not (changed := self.given.changed(task.reads)):
+            return
+        metric = Metric.registry[task.metric]
+        if metric.makes_model or metric.unit == "prerequisite":
+            for file in {*task.files} - {task.model}:
+                file.unlink(missing_ok=True)  # the next run would take it for what it was to be
+        raise StudyError(f"{changed[0]}: changed while the study ran; the same command does this again")
+
+    def _fail(self, task: Task, said: str) -> None:
+        self.failed[task.name] = said
+        self.unfinished.append(task)
+
     def _remove_models_of(self, task: Task) -> None:
-        """Remove a task's quantized models, but those that another task needs."""
-        others = [*self.waiting, *self.running.values()]
+        """Remove a task's quantized models, but those that another needs, now or when it is run again."""
+        others = [*self.waiting, *self.running.values(), *self.unfinished]
         for file in set(task.files).difference(*(other.files for other in others)):
             if file.parent == self.store.models:
                 file.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from pyquant.errors import ConfigError
 from pyquant.files.json import read_json
 from pyquant.files.output_file import write_bytes
 from pyquant.models.model_file import ModelFile
+from pyquant.models.shard_name import named_shards
 
 TEMPLATE = "tokenizer.chat_template"
 
@@ -32,6 +33,27 @@ class Source:
     has_chat_template: bool
 
 
+class Given:
+    """Files that people gave, as they were before they were read: results are named by what was in them."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._seen = {path: _version(path) for file in files for path in named_shards(file.absolute())}
+
+    def changed(self, files: Iterable[Path]) -> list[Path]:
+        """List those of some files that changed since, a model with all its shards; others do not count."""
+        paths = [path for file in files for path in named_shards(file.absolute())]
+        return [path for path in paths if path in self._seen and _version(path) != self._seen[path]]
+
+
+def _version(path: Path) -> list[int] | None:
+    """Tell what a file holds from what it held before; None: it is not there."""
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):  # whatever reads it says why
+        return None
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+
+
 class _Hashed(Protocol):
     @property
     def path(self) -> Path: ...
@@ -48,9 +70,9 @@ def read_sources(paths: Sequence[Path], hashes: Path, hashing: Hashing | None) -
     """
     models = [ModelFile(path) for path in paths]
     known = _Hashes(hashes, hashing)
-    names = short_names([model.path.resolve() for model in models])
+    names = short_names([model.path.absolute() for model in models])
     sources = [
-        Source(model.path.resolve(), name, known.of(model), model.n_weights, model.get(TEMPLATE) is not None)
+        Source(model.path.absolute(), name, known.of(model), model.n_weights, model.get(TEMPLATE) is not None)
         for model, name in zip(models, names)
     ]
     refuse_repeated(sources, "model")
@@ -90,9 +112,8 @@ class _Hashes:
             self._known = {name: entry for name, entry in read_json(path).items() if _is_entry(entry)}
 
     def of(self, model: ModelFile) -> str:
-        stats = [path.stat() for path in model.paths]
-        seen = [[stat.st_size, stat.st_mtime_ns, stat.st_ino] for stat in stats]
-        name = str(model.path.resolve())
+        seen = [_version(path) for path in model.paths]
+        name = str(model.path.absolute())
         if self._known.get(name, {}).get("seen") != seen:
             if self._hashing:
                 self._hashing(model.path.name)

@@ -105,7 +105,7 @@ def study_texts(
 
 
 def _read(files: Sequence[NamedFile], kind: Kind) -> list[StudyText]:
-    short = short_names([path.resolve() for _, path in files])
+    short = short_names([path.absolute() for _, path in files])
     read = []
     for (name, path), usual in zip(files, short):
         named = read_named(path, name or usual, kind)

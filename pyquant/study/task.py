@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
@@ -43,7 +44,8 @@ class Task:
     after
         Names of the tasks that make its files.
     needs
-        Those of each model's files, for each of `modes`; empty for what is no use without any of them.
+        Those of each model's files and the base's, for each of `modes`; empty for what is no use without any
+        of them.
     behind
         Names of tasks that it waits for, whatever comes of them.
     text, kind
@@ -72,11 +74,20 @@ class Task:
     finished: Path | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def reads(self) -> list[Path]:
+        """List files that it reads: its model and text, and those that modes and options name."""
+        options = [value if isinstance(value, list | tuple) else [value] for _, value in self.options]
+        of_modes = [(*mode.files(), mode.source) for mode in self.modes if mode]
+        named = [self.model, self.text, *itertools.chain(*options, *of_modes)]
+        return [file for file in named if isinstance(file, Path)]
+
     def without(self, failed: Set[str]) -> Task | None:
         """Leave out models that were not made; None: nothing is left to measure."""
         lost = self.after & failed
         kept = [i for i, needed in enumerate(self.needs) if not needed & lost]
-        if not lost <= frozenset().union(*self.needs) or not any(self.runs[i] for i in kept):
+        of_models = frozenset().union(*self.needs)
+        if not lost <= of_models or not any(self.runs[i] for i in kept):
             return None
         return replace(
             self,
@@ -85,7 +96,7 @@ class Task:
             runs=tuple(self.runs[i] for i in kept),
             caches=tuple(self.caches[i] for i in kept),
             needs=tuple(self.needs[i] for i in kept),
-            after=self.after - lost,
+            after=(self.after - of_models).union(*(self.needs[i] for i in kept)),
         )
 
 

@@ -38,7 +38,8 @@ calibration = "seen"
 def test_types_and_sizes_are_named_like_modes() -> None:
     settings = [
         {"type": ["Q4_0", "Q4_K_M"], "method": ["rtn", "best"], "calibration": "few"},
-        {"type": "Q4_0"},  # there already
+        {"type": ["Q4_0", "q4_0"]},  # there already
+        {"mode": "ggml:q4_k_m"},
         {"like": "Q4_K_M", "method": "gptq"},
         {"target_size": "3MB", "method": "best", "calibration": "few"},
         {"target_size": 20, "method": "best", "effort": ["normal", "high"]},
@@ -62,6 +63,12 @@ def test_types_and_sizes_are_named_like_modes() -> None:
         {"name": "few", "how": "best"},
         {"name": "default texts", "how": "gptq"},
     ]
+
+
+def test_names_of_types_are_the_same_in_lower_case() -> None:
+    settings = {"mode": "ecsq", "hessian": "few", "like": ["Q4_K_M", "q4_k_m"]}
+    (one,) = make_quantizers([settings], {}, FEW)
+    assert one.label == "ecsq hessian=few like Q4_K_M"
 
 
 @pytest.mark.parametrize(

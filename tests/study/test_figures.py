@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pyquant.study.results.comparison import gptq_rows
 from pyquant.study.results.figures import CAP, MOST_TICKS, Points, figure
 from pyquant.study.results.read import Measurement, ModelResults, RowResults
 from pyquant.study.results.tradeoff import FAMILIES, labelled, points, tradeoff
@@ -64,11 +66,12 @@ def test_a_name_is_no_formula() -> None:
     assert r"\frac" in drawing.axes[0].get_yticklabels()[0].get_text()
 
 
-def model_of(*rows: tuple[str, str | None]) -> ModelResults:
+def model_of(*rows: tuple[str, str | None], klds: Sequence[float] = ()) -> ModelResults:
     """Quantizers by mode and how they know inputs, as (mode, how), each of another size."""
+    klds = klds or [0.1 / (i + 1) for i in range(len(rows))]
 
     def row(i: int, mode: str, how: str | None) -> RowResults:
-        kld = {"mean": 0.1 / (i + 1), "error": 0.001}
+        kld = {"mean": klds[i], "error": 0.001}
         results = {"size": {"code_bits": 3.0 + i / 4, "bits": 4.0 + i / 4}, "quality": {"kld": kld}}
         knows = {"name": "in_domain", "how": how} if how else None
         measured = {name: [Measurement("key", result, {}, None)] for name, result in results.items()}
@@ -90,3 +93,11 @@ def test_ecsq_points_are_named_by_the_axis_alone() -> None:
     }
     (axes,) = figure(tradeoff(model, 0)).axes
     assert sorted(text.get_text() for text in axes.texts) == ["3", "4"]
+
+
+@pytest.mark.parametrize("klds", [[0.0, 0.1], [0.1, 0.0]], ids=str)
+def test_a_kld_of_0_has_no_point_and_no_ratio(klds: list[float]) -> None:
+    model = model_of(("ggml:Q4_0", "gptq"), ("ggml:Q4_0", "imatrix"), klds=klds)
+    assert [point.kld for point in points(model, 0)] == [0.1]
+    (row,) = gptq_rows(model, 0)
+    assert (row["kld"], row["best_kld"], row["ratio_to_best"]) == (*klds, None)

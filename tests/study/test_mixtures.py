@@ -12,6 +12,7 @@ from pyquant.fit.mixtures import WantedSize, read_wanted_size
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
+from pyquant.study.plan import make_plan
 from pyquant.study.results.figures import figure
 from pyquant.study.results.read import read_results
 from pyquant.study.results.tradeoff import points, tradeoff
@@ -44,6 +45,15 @@ def config(tmp_path: Path) -> Path:
     Model(n_layer=1, seed=1).write(tmp_path / "model.gguf")
     (tmp_path / "study.toml").write_text(STUDY)
     return tmp_path / "study.toml"
+
+
+def test_codes_of_a_recipe_that_is_yet_to_be_found_are_not_counted(config: Path, tmp_path: Path) -> None:
+    config.write_text(STUDY.replace('measure = ["size", "quality"]', ""))
+    study = read_study(config, models=[tmp_path / "model.gguf"], texts=[tmp_path / "text.txt"])
+    with Store(tmp_path / "results") as store:
+        plan = make_plan(study, store)
+    counted = [row.label for row in plan.rows if ("codes", None) in row.runs]
+    assert counted == ["ggml:Q4_0 imatrix=in_domain"]
 
 
 @pytest.mark.ci

@@ -24,7 +24,7 @@ from pyquant.study.metrics import Metric
 from pyquant.study.missing import tasks
 from pyquant.study.plan import make_plan
 from pyquant.study.prerequisites import CalibrationInputs, quantizer_inputs
-from pyquant.study.quantizer import make_quantizers
+from pyquant.study.quantizer import Reference, make_quantizers
 from pyquant.study.report.tables import results_table
 from pyquant.study.results.comparison import gptq_rows, gptq_table
 from pyquant.study.results.figures import figure
@@ -391,6 +391,8 @@ def test_a_wrong_quantizer_is_explained(bench: Bench, settings: dict, words: lis
     [
         (IN_DOMAIN + IN_DOMAIN, ["two have the same name"]),
         (IN_DOMAIN + "weights = [1, 2]\n", ["weights: 2 for 1 texts"]),
+        (IN_DOMAIN + "weights = [nan]\n", ["calibration.0.weights.0: input should be"]),
+        (IN_DOMAIN + "weights = [-1]\n", ["calibration.0.weights.0: input should be greater than 0"]),
         (IN_DOMAIN + "ctxt = 5\n", ["no key 'calibration.0.ctxt'", "did you mean 'ctx'"]),
         (IN_DOMAIN + "random = 1.0\n", ["calibration.0.random", "less than 1"]),
     ],
@@ -402,6 +404,24 @@ def test_a_wrong_calibration_is_explained(bench: Bench, toml: str, words: list[s
         read_study(path, models=[bench.model], texts=[bench.text])
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_calibration_comes_before_a_file_of_its_name(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "study.toml"
+    for name in ("in_domain", "in_domain.txt", "elsewhere/x.stats"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    path.write_text(f"{IN_DOMAIN}[[quantizer]]\n" + _toml(mode="q4_0", hessian="in_domain"))
+    (quantizer,) = read_study(path, models=[bench.model], texts=[bench.text]).quantizers()
+    assert quantizer.information == Reference("in_domain", "hessian")
+    # Workers are in another folder, and would not find it.
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    path.write_text("[[quantizer]]\n" + _toml(mode="q4_0", hessian="x.stats"))
+    with pytest.raises(ConfigError, match=r"'x\.stats' is neither a file nor"):
+        read_study(path, models=[bench.model], texts=[bench.text])
 
 
 def test_texts_from_the_command_line(bench: Bench) -> None:

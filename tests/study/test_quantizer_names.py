@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyquant.study.calibration_config import CalibrationConfig
-from pyquant.study.quantizer import make_quantizers
+from pyquant.study.quantizer import FILES, make_quantizers
 
 
 @pytest.mark.parametrize(
@@ -32,24 +32,33 @@ from pyquant.study.quantizer import make_quantizers
         ),
         (
             {"mode": "ggml:Q4_0"},
-            [{"hessian": ["in_domain", "in_domain.stats"]}],
-            [f"ggml:Q4_0 hessian={name}" for name in ("in_domain", "in_domain.stats")],
+            [{"hessian": ["x", "x.stats"]}],
+            [f"ggml:Q4_0 hessian={name}" for name in ("x", "files/x")],
         ),
         (
-            {"mode": "ecsq", "hessian": "in_domain", "step": 0.01},
+            {"mode": "ecsq", "hessian": "x", "step": 0.01},
             [{"pqz": [True, False]}],
             ["ecsq", "ecsq gguf"],
         ),
     ],
 )
 def test_quantizers_have_names_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, common: dict, quantizers: list[dict], labels: list[str]
+    tmp_path: Path, common: dict, quantizers: list[dict], labels: list[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file in ("a/x.imatrix", "b/x.imatrix", "a/x.gguf", "in_domain.stats"):
-        Path(file).parent.mkdir(exist_ok=True)
-        Path(file).touch()
-    made = make_quantizers(quantizers, common, {"in_domain": CalibrationConfig(name="in_domain")})
+    files = {
+        name: tmp_path / "files" / name for name in ("a/x.imatrix", "b/x.imatrix", "a/x.gguf", "x.stats")
+    }
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+    def placed(value: object) -> object:
+        return [str(files.get(one, one)) for one in value] if isinstance(value, list) else value
+
+    quantizers = [
+        {key: placed(value) if key in FILES else value for key, value in one.items()} for one in quantizers
+    ]
+    made = make_quantizers(quantizers, common, {"x": CalibrationConfig(name="x")})
     assert [one.label for one in made] == labels
 
 

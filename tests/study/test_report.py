@@ -8,13 +8,15 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyquant.errors import ConfigError, OutputError
+from pyquant.cli.study import list_runs
+from pyquant.errors import ConfigError, OutputError, StudyError
 from pyquant.study.metrics import MEASURABLE
 from pyquant.study.report.export import export
 from pyquant.study.report.tables import results_table
@@ -150,6 +152,52 @@ def test_a_table_without_rows_is_not_exported(finished_study: Path, tmp_path: Pa
     with pytest.raises(ConfigError, match="has no rows of 'gptq'; name another"):
         export(finished_study, tmp_path / f"out{ending}", table="gptq")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [3, ["x"], None, "\ud800"], ids=repr)
+@pytest.mark.parametrize("place", ["model", "row", "text"])
+def test_names_that_are_none_are_refused(copied_study: Path, place: str, name: object) -> None:
+    path = copied_study / "study.json"
+    study = json.loads(path.read_text())
+    model = study["models"][0]
+    named = {
+        "model": (model, "name"),
+        "row": (model["rows"][1], "label"),
+        "text": (study["texts"][0], "name"),
+    }
+    holder, key = named[place]
+    holder[key] = name
+    path.write_text(json.dumps(study))
+    with pytest.raises(StudyError, match="not what this version of pyquant writes"):
+        read_results(Store(copied_study))
+
+
+def test_runs_without_names_are_not_listed(copied_study: Path) -> None:
+    path = next((copied_study / "runs").glob("*.json"))
+    record = json.loads(path.read_text())
+    record["provenance"]["names"]["model"] = None
+    path.write_text(json.dumps(record))
+    with pytest.raises(StudyError, match="not what this version of pyquant writes"):
+        list_runs(copied_study, json=False)
+
+
+def test_export_where_temporary_files_have_a_quote(
+    finished_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    (tmp_path / "it's").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "it's"))
+    assert export(finished_study, tmp_path / "out.parquet")["results"] == len(LABELS)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".sqlite", ".duckdb"])
+def test_export_of_what_no_tool_takes(copied_study: Path, tmp_path: Path, ending: str) -> None:
+    path = copied_study / "study.json"
+    study = json.loads(path.read_text())
+    study["texts"][0]["sha256"] = "\ud800" if ending == ".csv" else ["a list"]
+    path.write_text(json.dumps(study))
+    with pytest.raises(StudyError, match="not what this version of pyquant writes"):
+        export(copied_study, tmp_path / f"out{ending}")
 
 
 def pyquant(*words: object) -> subprocess.CompletedProcess:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from pyquant.schemes.outside import load_modes
+from pyquant.study.config import read_study
+from pyquant.study.plan import make_plan
 from pyquant.study.quantizer import make_quantizers
+from pyquant.study.store import Store
 from tests.support.command import run
 from tests.support.outside_scheme import scheme
 
@@ -37,6 +40,32 @@ def test_a_study_has_modes_of_a_file(small_model: Path, tmp_path: Path) -> None:
     assert changed.returncode == 0, changed.stderr
     assert 0 < int(changed.stdout.split()[0]) <= n_made
     assert {path.name for path in (tmp_path / "study-results" / "runs").iterdir()} > keys
+
+
+def test_files_that_modes_name_are_beside_the_study_and_part_of_keys(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "    table_file: Path = Field(description='a file')\n    bound: int = Field("
+    text = scheme("of_a_file").replace("    bound: int = Field(", own)
+    (tmp_path / "of_a_file.py").write_text("from pathlib import Path\n" + text)
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for file in files:
+        file.write_text(file.stem)
+    config = tmp_path / "study.toml"
+    named = """mode = "of_a_file"\nbound = 1\ntable_file = ["a.txt", "b.txt"]"""
+    config.write_text(f"""scheme = "of_a_file.py"\nmeasure = ["size"]\n[[quantizer]]\n{named}\n""")
+    monkeypatch.chdir(tmp_path.parent)
+
+    def keys() -> list[str]:
+        study = read_study(config, models=[small_model])
+        assert [quantizer.mode.table_file for quantizer in study.quantizers()] == files
+        assert [quantizer.label for quantizer in study.quantizers()] == ["of_a_file a 1", "of_a_file b 1"]
+        with Store(tmp_path / "results") as store:
+            return [row.runs["size", None].key for row in make_plan(study, store).rows]
+
+    before = keys()
+    files[0].write_text("changed")
+    assert [old == new for old, new in zip(before, keys())] == [True, False, True]
 
 
 def test_parameters_that_may_be_left_out_are_named(tmp_path: Path) -> None:

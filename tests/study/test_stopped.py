@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -101,29 +104,94 @@ def test_one_failure_does_not_stop_the_others(lab: Lab, tmp_path: Path) -> None:
     assert any(status.running for status in said)
     kinds = [path.name.partition("-")[0] for path in (tmp_path / "results" / "runs").glob("*.json")]
     assert kinds.count("quality") == kinds.count("speed") == 5
+    assert len(list((tmp_path / "results" / "models").iterdir())) == 4  # kept until the text is mended
     results = read_results(Store(tmp_path / "results"))
     assert not results.complete
     assert "not finished" in (tmp_path / "results" / "report.html").read_text()
 
 
-def test_a_task_without_memory_does_not_stop_the_others(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+Refuse = Callable[[Callable[[Task], bool], Exception], None]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """Let tasks fail, which run in this process: those of which something holds, by an exception."""
+
+    def refuse(is_refused: Callable[[Task], bool], error: Exception) -> None:
+        def work(task: Task, *arguments: Any) -> Outcome:
+            if is_refused(task):
+                raise error
+            return perform(task, *arguments)
+
+        monkeypatch.setattr(run_module, "perform", work)
+        monkeypatch.setattr(executor, "local", lambda _: ThreadPoolExecutor(1))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("Unable to allocate 9 TiB"), "Unable to allocate 9 TiB"),
+        (MemoryError(), "not enough memory"),
+        (ValueError("of somebody's scheme"), "ValueError: of somebody's scheme"),
+    ],
+    ids=repr,
+)
+def test_whatever_a_task_raises_does_not_stop_the_others(
+    lab: Lab, tmp_path: Path, refuse: Refuse, error: Exception, said: str
 ) -> None:
-    study, said = lab.write("size.toml", ["size"]), "Unable to allocate 9 TiB"
+    refuse(lambda task: task.name.endswith("balanced"), error)
+    with pytest.raises(StudyError, match=r"1 of 5 tasks failed") as failed:
+        lab.run(tmp_path / "results", lab.write("size.toml", ["size"]))
+    assert str(failed.value).endswith(f"q8_table balanced: {said}")
+    assert len(contents(tmp_path / "results")) == 4
 
-    refused: list[str] = []
 
-    def refuse_first(task: Task, *arguments: Any) -> Outcome:
-        if not refused:
-            refused.append(task.name)
-            raise MemoryError(said)
-        return perform(task, *arguments)
+def test_nothing_is_measured_from_another_model_than_the_base(
+    lab: Lab, tmp_path: Path, refuse: Refuse
+) -> None:
+    refuse(lambda task: task.metric == "size" and task.modes == (None,), OSError(errno.EIO, "a broken disk"))
+    with pytest.raises(StudyError, match=r"not begun, for want of model-1\.gguf unquantized"):
+        lab.run(tmp_path / "results", lab.write("base.toml", ["size", "quality"]))
+    assert not list((tmp_path / "results" / "runs").glob("quality-*"))
 
-    monkeypatch.setattr(run_module, "perform", refuse_first)
-    monkeypatch.setattr(executor, "local", lambda _: ThreadPoolExecutor(1))
-    with pytest.raises(StudyError, match=r"1 of .* tasks failed") as failed:
-        lab.run(tmp_path / "results", study)
-    assert str(failed.value).endswith(f"{refused[0]}: {said}")
+
+@pytest.mark.parametrize("changed", ["text", "model"])
+def test_what_changes_meanwhile_is_not_what_was_planned(
+    lab: Lab, tmp_path: Path, refuse: Refuse, changed: str
+) -> None:
+    refuse(lambda _: False, MemoryError())
+    given = {"text": lab.text, "model": lab.models[0]}
+    given = {name: Path(shutil.copy(file, tmp_path / name)) for name, file in given.items()}
+
+    def change(status: Status) -> None:
+        if status.finished and status.done == 1:
+            given[changed].write_bytes(given[changed].read_bytes() + b" ")
+
+    config, results = lab.write("given.toml", ["size", "quality"]), tmp_path / "results"
+    study = read_study(config, models=[given["model"]], texts=[given["text"]])
+    with pytest.raises(StudyError, match=f"{given[changed]}: changed while the study ran"):
+        run_study(study, results, workers=1, watch=change)
+    n_sizes = {"text": 5, "model": 1}[changed]
+    assert [name.partition("-")[0] for name in contents(results)] == ["size"] * n_sizes
+    assert len(list((results / "models").iterdir())) == n_sizes - 1
+
+
+def test_a_report_that_fails_hides_no_failed_task(
+    lab: Lab, tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(_: Store) -> str:
+        raise StudyError("no report")
+
+    monkeypatch.setattr(run_module, "report", report)
+    config = lab.write("size.toml", ["size"])
+    refuse(lambda task: task.name.endswith("balanced"), MemoryError("too large"))
+    with pytest.raises(StudyError, match="q8_table balanced: too large"):
+        lab.run(tmp_path / "results", config)
+    refuse(lambda _: False, MemoryError())
+    with pytest.raises(StudyError, match="no report"):
+        lab.run(tmp_path / "results", config)
 
 
 def test_what_a_killed_worker_left_goes(lab: Lab, copied_study: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from gguf import GGMLQuantizationType as Type
 
 from pyquant.errors import StudyError
 from pyquant.evaluate.perplexity import measure_perplexity
@@ -22,6 +23,7 @@ from pyquant.study.report.export import export
 from pyquant.study.results.read import read_results
 from pyquant.study.run import Status, run_study
 from pyquant.study.store import Store
+from tests.support.models import Model
 from tests.support.studies import EVERYTHING, SAME_EVERYWHERE, Lab, contents, snapshot
 
 
@@ -92,6 +94,45 @@ def test_a_model_that_is_not_made_costs_the_others_nothing(lab: Lab, tmp_path: P
     assert str(failure.value).count("\n") == 1
     (model,) = read_results(Store(tmp_path / "results")).models
     assert [row.label for row in model.rows if not row.result("quality")] == ["q8_table nowhere"]
+
+
+@pytest.mark.ci
+def test_a_calibration_that_fails_costs_only_its_own_quantizers(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("the")
+    config = tmp_path / "calibrated.toml"
+    config.write_text(
+        """ctx = 32\nchunks = 3\nmeasure = ["size", "quality"]\n
+        [[calibration]]\nname = "short"\ntexts = ["short.txt"]\n
+        [[quantizer]]\nmode = ["q4_0", "q8_0"]\n[[quantizer]]\nmode = "ggml:Q4_0"\nhessian = "short"\n"""
+    )
+    with pytest.raises(StudyError, match=r"^2 of 6 tasks failed"):
+        lab.run(tmp_path / "results", config)
+    (model,) = read_results(Store(tmp_path / "results")).models
+    known = [row.label for row in model.rows if row.result("quality")]
+    assert known == ["unquantized", "q4_0", "q8_0"]
+
+
+@pytest.mark.ci
+def test_a_model_that_is_as_the_base_is_reported(lab: Lab, tmp_path: Path) -> None:
+    config = lab.write("exact.toml", ["size", "quality"])
+    config.write_text(config.read_text() + '[[quantizer]]\nmode = "ggml:F32"\ntensors = "token_embd"\n')
+    half = Model(n_layer=1, type=Type.F16).write(tmp_path / "half.gguf")
+    run_study(read_study(config, models=[half], texts=[lab.text]), tmp_path / "results", workers=1)
+    (model,) = read_results(Store(tmp_path / "results")).models
+    assert model.rows[-1].result("quality")["kld"]["mean"] == 0
+    assert "ggml:F32" in (tmp_path / "results" / "report.html").read_text()
+
+
+@pytest.mark.ci
+def test_shards_that_are_links_are_those_they_link_to(lab: Lab, tmp_path: Path) -> None:
+    first = Model(n_layer=1).write(tmp_path / "model.gguf", tensors_per_shard=9)
+    model = tmp_path / "links" / first.name
+    model.parent.mkdir()
+    for file in tmp_path.glob("*-of-*.gguf"):
+        (model.parent / file.name).symlink_to(file.rename(file.with_suffix(".blob")))
+    study = read_study(lab.write("size.toml", ["size"]), models=[model])
+    run_study(study, tmp_path / "results", workers=1)
+    assert read_results(Store(tmp_path / "results")).models[0].name == model.name
 
 
 @pytest.mark.ci

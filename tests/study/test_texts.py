@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant.errors import ConfigError, TextError
+from pyquant.errors import ConfigError, ModelFileError, TextError
 from pyquant.evaluate.bundled import OWN_CHAT
 from pyquant.evaluate.compare import compare_models
 from pyquant.llama.cache_types import CacheTypes
@@ -18,6 +18,8 @@ from pyquant.study.results.paired import paired_rows, paired_table, ranked
 from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
+from pyquant.study.study_text import study_texts
+from tests.support.chat import turns, write_chat
 from tests.support.models import Model
 from tests.support.studies import contents
 
@@ -40,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     Model(n_embd=128, n_ff=128, n_head_kv=2, n_layer=1).write(folder / "model.gguf")
     (folder / "text.txt").write_text("the hen ate in the rain and then the tin ant ate the tea\n" * 60)
+    write_chat(folder / "chat.jsonl", turns("the rain", "then ate the hen"))
     (folder / "study.toml").write_text(STUDY)
     run(folder, folder / "results")
     return folder
@@ -109,6 +112,9 @@ def test_a_model_without_a_template_has_no_answers(folder: Path, tmp_path: Path)
         ("caches = [1]", "caches.0"),
         ('texts = ["no.txt"]', "no.txt"),
         ('chats = ["text.txt"]', "text.txt:1"),
+        ('texts = ["a\\u0000b"]', "embedded null byte"),
+        ('[texts]\n"" = "text.txt"', "texts.0.name: string should have at least 1 character"),
+        ('chats = ["chat.jsonl"]', "has no chat template, which `chats` need"),
         ('caches = ["f16"]', "f16 for both is always run"),
         ('bundled = true\n[texts]\ncode = "text.txt"', "two have the name 'code'"),
     ],
@@ -119,6 +125,27 @@ def test_what_is_wrong_is_said(folder: Path, tmp_path: Path, key: str, words: st
     path = folder / "wrong.toml"
     more = "" if "texts" in key else 'texts = ["text.txt"]\n'
     path.write_text(beginning + more + key + "\n" + quantizers)
-    with pytest.raises((ConfigError, TextError)) as error:
+    with pytest.raises((ConfigError, ModelFileError, TextError)) as error:
         run_study(read_study(path, models=[folder / "model.gguf"]), tmp_path / "results", workers=1)
     assert words in str(error.value)
+
+
+def test_a_cache_that_does_not_fit_a_model_is_refused_before_work(folder: Path, tmp_path: Path) -> None:
+    model = Model(n_layer=1).write(tmp_path / "model.gguf")
+    study = read_study(folder / "study.toml", models=[model])
+    with pytest.raises(
+        ConfigError, match=r"caches: KV q8_0/q4_0: .*model\.gguf has heads of 16 numbers, and 32"
+    ):
+        run_study(study, tmp_path / "results", workers=1)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_text_that_is_a_link_has_the_name_of_the_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked.txt").symlink_to(folder / "text.txt")
+    (text,) = study_texts([(None, tmp_path / "linked.txt")], [], bundled=False, caches=[])
+    assert text.name == "linked.txt"
+
+
+def test_a_name_that_is_not_utf8_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"texts\.1\.name: input should be a valid string"):
+        read_study(folder / "study.toml", texts=[("\udcff", folder / "text.txt")])

@@ -78,7 +78,8 @@ class Codes(Metric):
     tables = MappingProxyType({"codes": codes_table, "zero_runs": zero_runs_table})
 
     def applies(self, quantizer: Quantizer | None) -> bool:
-        if quantizer is None or quantizer.method:  # codes are counted without a method's file
+        # Codes are counted before a method's file or a recipe is there.
+        if quantizer is None or quantizer.method or quantizer.mixed:
             return False
         # The codes of mode ecsq are none of the types' that are counted.
         return quantizer.mode.file_type in COUNTABLE and not isinstance(quantizer.mode, Ecsq)

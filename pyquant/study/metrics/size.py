@@ -56,7 +56,7 @@ class Size(Metric):
         first = asked.texts[0]
         tokens = TRIED * (QUANTIZING + about_n_tokens(first.n_bytes, asked.n_ctx, asked.n_chunks))
         options |= {"n_ctx": asked.n_ctx, "n_chunks": asked.n_chunks}
-        return Work(tokens, options, first.path.resolve())
+        return Work(tokens, options, first.path.absolute())
 
     def run(self, task: Task, threads: int | None, progress: Progress) -> list[Measured]:
         (mode,), (file,) = task.modes, task.files

@@ -68,7 +68,8 @@ def export(
         raise ConfigError(f"table: {os.fspath(results)} has no rows of {table!r}; name another")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"export{ending}"
-        writer(path, written)
+        with understood(results):
+            writer(path, written)
         write_bytes(output, path.read_bytes(), sources=[], force=force)
     return {name: len(rows) for name, rows in written.items()}
 
@@ -106,7 +107,8 @@ def _parquet(path: Path, tables: Tables) -> None:
     ((name, rows),) = tables.items()
     with _library().connect() as connection:
         _fill(connection.execute, name, rows, {int: "BIGINT", float: "DOUBLE", str: "VARCHAR"})
-        connection.execute(f"COPY {name} TO '{path}' (FORMAT parquet)")
+        quoted = str(path).replace("'", "''")
+        connection.execute(f"COPY {name} TO '{quoted}' (FORMAT parquet)")
 
 
 DATABASES = (".sqlite", ".duckdb")

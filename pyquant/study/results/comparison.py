@@ -49,7 +49,8 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
         by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
         `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
         importance matrix. Ratios are to these. Their errors are as if both were independent, so too
-        large: both are measured on the same tokens. None where there is nothing to compare with.
+        large: both are measured on the same tokens. None where there is nothing to compare with, or a KLD
+        is 0.
     """
     rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
     compared = []
@@ -104,7 +105,7 @@ def _measured(prefix: str, row: RowResults | None, text: int) -> dict[str, float
 
 def _ratio(name: str, row: RowResults, peer: RowResults | None, text: int) -> dict[str, float | None]:
     ours, theirs = _kld(row, text), _kld(peer, text) if peer else None
-    if ours is None or theirs is None:
+    if not (ours and theirs and ours["mean"] and theirs["mean"]):
         return {name: None, f"{name}_error": None}
     ratio = ours["mean"] / theirs["mean"]
     error = ratio * math.hypot(ours["error"] / ours["mean"], theirs["error"] / theirs["mean"])

@@ -168,7 +168,7 @@ def read_results(store: Store) -> Results:
 
 def _read_results(store: Store) -> Results:
     study = store.study()
-    names = [text["name"] for text in study["texts"]]
+    names = [_name(text["name"]) for text in study["texts"]]
     measured: dict[str, Measurement | None] = {}
 
     def measurement(key: str | None) -> Measurement | None:
@@ -182,7 +182,10 @@ def _read_results(store: Store) -> Results:
         listed = {name: written[name] for name in written if name not in ABOUT_ROW}
         keys = {name: key if isinstance(key, list) else [key] for name, key in listed.items()}
         return RowResults(
-            **{name: written[name] for name in ABOUT_ROW},
+            label=_name(written["label"]),
+            alike=_name(written["alike"]),
+            mode=None if written["mode"] is None else _name(written["mode"]),
+            knows=written["knows"],
             keys=keys,
             measurements={name: [measurement(key) for key in keys[name]] for name in keys},
         )
@@ -191,10 +194,23 @@ def _read_results(store: Store) -> Results:
         folder=store.folder,
         **{name: study[name] for name in ("title", "question", "command", "ctx", "chunks", "texts")},
         models=[
-            ModelResults(model["name"], model["sha256"], names, [row(written) for written in model["rows"]])
+            ModelResults(
+                _name(model["name"]),
+                _name(model["sha256"]),
+                names,
+                [row(written) for written in model["rows"]],
+            )
             for model in study["models"]
         ],
     )
+
+
+def _name(value: Any) -> str:
+    """Refuse a name that no other tool could take. Raises TypeError, UnicodeEncodeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no name")
+    value.encode()
+    return value
 
 
 def _read(store: Store, key: str) -> Measurement | None:

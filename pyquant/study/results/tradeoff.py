@@ -79,7 +79,10 @@ def of_whole_files(model: ModelResults) -> bool:
 
 
 def points(model: ModelResults, text: int) -> list[Point]:
-    """List all quantizers whose size and KLD are known, in the study's order."""
+    """List all quantizers whose size and KLD are known, in the study's order.
+
+    The axis is logarithmic: a KLD of 0 has no place on it.
+    """
     key = "bits" if of_whole_files(model) else "code_bits"
     listed = []
     for row in model.rows:
@@ -87,6 +90,8 @@ def points(model: ModelResults, text: int) -> list[Point]:
         if row.mode is None or quality is None or size is None or size["code_bits"] is None:
             continue
         kld = quality["kld"]
+        if kld["mean"] <= 0:
+            continue
         family = next(family for family in FAMILIES if family.has(row))
         calibration = row.knows["name"] if row.knows else None
         label = _short(row.alike)
