@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pyquant.errors import ConfigError
 from pyquant.evaluate.kept_logits import bytes_in_memory
-from pyquant.llama.cache import cache_memory, head_lengths, largest, mask_memory, state_memory
+from pyquant.llama.cache import cache_memory, mask_memory, state_memory
 from pyquant.llama.cache_types import F16_CACHE, CacheTypes
-from pyquant.llama.chunks import BATCH, UBATCH, n_scored_together, together
+from pyquant.llama.chunks import BATCH, UBATCH
+from pyquant.llama.context_memory import activation_memory, context_memory, n_vocab
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
-from pyquant.models.tensor_name import EMBEDDINGS
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def memory_of_comparison(
         return Memory(weights=weights, logits=0, context=base + 2 * max([base, *others]))
     return Memory(
         weights=weights,
-        logits=bytes_in_memory(_n_vocab(files[0]), n_ctx),
+        logits=bytes_in_memory(n_vocab(files[0]), n_ctx),
         context=max(context_memory(file, n_ctx, cache=cache) for file, cache in zip(files, caches)),
     )
 
@@ -133,35 +133,6 @@ def n_abreast(
 
 def abreast_memory(model: ModelFile, n_ctx: int, cache: CacheTypes = F16_CACHE) -> int:
     """Return about how many bytes a model takes beside others: a sequence's cache, a batch's logits."""
-    logits = 2 * 4 * _n_vocab(model) * UBATCH  # as they are computed, and as they are read
+    logits = 2 * 4 * n_vocab(model) * UBATCH  # as they are computed, and as they are read
     activations = activation_memory(model, UBATCH) + mask_memory(model, n_ctx)
     return cache_memory(model, n_ctx, 1, cache) + logits + activations + 2 * state_memory(model)
-
-
-def context_memory(
-    model: ModelFile, n_ctx: int, n_ubatch: int = UBATCH, cache: CacheTypes = F16_CACHE
-) -> int:
-    """Return about how many bytes it takes to run a model over chunks of n_ctx tokens.
-
-    It is the cache (`cache_memory`), the logits of a batch's scored tokens, and the activations of the
-    tokens that are computed together, of which their logits, a layer's and what says which tokens see
-    which are the largest.
-    """
-    logits = 4 * _n_vocab(model) * (n_scored_together(n_ctx) + n_ubatch)
-    activations = activation_memory(model, n_ubatch) + mask_memory(model, n_ctx)
-    states = 2 * together(n_ctx) * state_memory(model)  # a layer's, as they are read and as they are written
-    return cache_memory(model, n_ctx, together(n_ctx), cache) + logits + activations + states
-
-
-def activation_memory(model: ModelFile, n_tokens: int) -> int:
-    """Return about how many bytes a layer's activations take of tokens that are computed together."""
-    key, _ = head_lengths(model)
-    n_embd, inner = model.hyperparameter("embedding_length"), model.hyperparameter("ssm.inner_size")
-    n_ff, n_used = largest(model, "feed_forward_length"), model.hyperparameter("expert_used_count")
-    n_ff = max(n_ff, n_used * largest(model, "expert_feed_forward_length", n_ff))
-    width = max(n_embd, inner, largest(model, "attention.head_count") * key)
-    return 4 * n_tokens * (8 * width + 2 * n_ff)
-
-
-def _n_vocab(model: ModelFile) -> int:
-    return next((tensor.shape[1] for tensor in model.tensors if tensor.name == EMBEDDINGS), 0)

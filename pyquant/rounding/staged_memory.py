@@ -13,8 +13,8 @@ from pathlib import Path
 from pyquant import _core
 from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.errors import ConfigError, OutputError
-from pyquant.evaluate.memory import activation_memory
 from pyquant.llama.cache import cache_memory
+from pyquant.llama.context_memory import activation_memory
 from pyquant.machine.memory import available_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor

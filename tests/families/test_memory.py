@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pyquant.evaluate.memory import context_memory, memory_of_comparison
+from pyquant.evaluate.memory import memory_of_comparison
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import make_context, together
+from pyquant.llama.context_memory import context_memory
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from tests.support.families import FAMILIES

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from pyquant.calibration.gradients.llama_graph import gradient_memory
 from pyquant.evaluate.kept_logits import bytes_in_memory
-from pyquant.evaluate.memory import activation_memory, context_memory
 from pyquant.fit.method.expected_work import Work
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
-from pyquant.models.tensor_name import EMBEDDINGS, kind_of
+from pyquant.llama.context_memory import activation_memory, context_memory, n_vocab
+from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.factors import BYTES
 from pyquant.rounding.staged_context import LOGITS_BYTES, PIECE
 from pyquant.rounding.staged_memory import MEMORY, most_at_work, routed_bytes
@@ -26,7 +26,7 @@ def memory_of(work: Work) -> int:
         gradient_memory(work.model, work.n_ctx) if work.trains_scales else 0,
         *(in_memory for in_memory, _ in _while_it_runs(work)),
     )
-    beside_files = bytes_in_memory(_n_vocab(work), work.n_ctx) + max(rounds, _mixing(work))
+    beside_files = bytes_in_memory(n_vocab(work.model), work.n_ctx) + max(rounds, _mixing(work))
     return PROCESS + max(_calibrating(work), beside_files)
 
 
@@ -48,7 +48,7 @@ def _calibrating(work: Work) -> int:
 def _while_it_runs(work: Work) -> Iterator[tuple[int, int]]:
     """Give bytes in memory and on disk of each way to round a model while it runs."""
     of_token = 4 * (2 * work.width + _widest(work))  # kept between matrices
-    a_pass = min(LOGITS_BYTES, 4 * PIECE * _n_vocab(work)) + activation_memory(work.model, PIECE)
+    a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab(work.model)) + activation_memory(work.model, PIECE)
     limit = MEMORY if work.memory is None else work.memory
     for n_run, n_passes in ((work.n_collected, 1), (work.n_propagated, 2)):
         if not n_run:
@@ -77,7 +77,3 @@ def _mixing(work: Work) -> int:
 
 def _widest(work: Work) -> int:
     return max(each.n_in for each in work.inputs)
-
-
-def _n_vocab(work: Work) -> int:
-    return work.by_name[EMBEDDINGS].n_rows if EMBEDDINGS in work.by_name else 0
