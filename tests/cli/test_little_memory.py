@@ -67,11 +67,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cases() -> list:
     every = [(name, megabytes) for name in [*COMMANDS, *RARE_COMMANDS] for megabytes in [*OFTEN, *RARELY]]
-    slow = [() if name in COMMANDS and megabytes in OFTEN else pytest.mark.slow for name, megabytes in every]
-    return [pytest.param(*case, marks=marks) for case, marks in zip(every, slow)]
+    marks = [
+        pytest.mark.ci if case[0] in COMMANDS and case[1] in OFTEN else pytest.mark.slow for case in every
+    ]
+    return [pytest.param(*case, marks=mark) for case, mark in zip(every, marks)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "megabytes"), cases())
 def test_it_works_or_says_what_memory_was_for(folder: Path, name: str, megabytes: int) -> None:
     limit = megabytes * 1_000_000
