@@ -30,15 +30,15 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def terminal(*arguments: object, columns: int, **environment: str) -> str:
-    """Give what a command prints to a terminal of so many columns."""
+def terminal(*arguments: object, columns: int, errors_too: bool = False, **environment: str) -> str:
+    """Give what a command prints to a terminal of so many columns; errors_too: and what it says there."""
     ours, theirs = pty.openpty()
     width = {"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color"}
     process = subprocess.Popen(
         [sys.executable, "-m", "pyquant", *map(str, arguments)],
         stdin=theirs,
         stdout=theirs,
-        stderr=subprocess.DEVNULL,
+        stderr=theirs if errors_too else subprocess.DEVNULL,
         env={
             **{key: value for key, value in os.environ.items() if key != "NO_COLOR"},
             **width,
@@ -152,10 +152,14 @@ def test_a_narrow_terminal_cuts_labels_not_figures(columns: int, model: Path, te
 
 
 @pytest.mark.ci
-def test_no_color_is_honoured(model: Path):
+def test_no_color_is_honoured(model: Path, text: Path):
+    """What has color is the bar, which goes to stderr."""
     color = re.compile(r"\x1b\[[0-9;]*[34][0-9]")
-    for arguments in (["histogram", "--mode", "q4_0", model], ["--help"], ["info"]):
-        assert not color.search(terminal(*arguments, columns=80, NO_COLOR="1"))
+    arguments = ["perplexity", model, "--text", text, "--ctx", 64, "--chunks", 2]
+    assert color.search(terminal(*arguments, columns=80, errors_too=True))
+    shown = terminal(*arguments, columns=80, errors_too=True, NO_COLOR="1")
+    assert "2/2 chunks" in shown
+    assert not color.search(shown)
 
 
 @pytest.mark.ci

@@ -53,7 +53,7 @@ def test_positions_are_cut_into_spans_of_one_length() -> None:
     spans = kld_by_position(kld, positions)
     assert len(spans) <= MOST_SPANS
     assert [span.first for span in spans] == list(range(100, 200, 4))
-    assert spans[-1].last == 199
+    assert [span.last + 1 for span in spans] == [*(span.first for span in spans[1:]), 200]  # they adjoin
     assert spans[0].n_tokens == 12
     assert spans[0].kld == pytest.approx([101.5, 203])
     assert spans[0].error[1] == pytest.approx(mean_and_error(kld[1][positions < 104])[1])

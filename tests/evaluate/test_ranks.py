@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGUFWriter
 
 from pyquant.errors import ModelFileError
 from pyquant.evaluate.perplexity import measure_perplexity
@@ -36,7 +37,24 @@ def test_probabilities_are_the_perplexitys(text: Path, tmp_path: Path) -> None:
     assert np.exp(-np.log(probabilities.astype(np.float64)).mean()) == pytest.approx(alone.ppl, rel=1e-5)
 
 
-def test_vocabularies_must_agree(text: Path, tmp_path: Path) -> None:
-    models = [Model(n_vocab=n).write(tmp_path / f"{n}.gguf") for n in (320, 330)]
-    with pytest.raises(ModelFileError, match="its vocabulary is another one"):
-        measure_ranks(models[0], models[1:], text, n_ctx=64, n_chunks=1)
+class OtherLetters(Model):
+    """A model with as many tokens, of which two letters have changed places."""
+
+    def add_tokenizer(self, writer: GGUFWriter) -> None:
+        add = writer.add_token_list
+        writer.add_token_list = lambda names: add([{"t": "e", "e": "t"}.get(name, name) for name in names])
+        super().add_tokenizer(writer)
+
+
+@pytest.mark.parametrize("other", [Model(n_vocab=330), OtherLetters()], ids=["more tokens", "other tokens"])
+def test_vocabularies_must_agree(other: Model, text: Path, tmp_path: Path) -> None:
+    models = [Model(seed=seed).write(tmp_path / f"{seed}.gguf") for seed in range(2)]
+    options = {"n_ctx": 64, "n_chunks": 1}
+    first, second = measure_ranks(models[0], models[1:], text, **options).probabilities
+    assert len(first) == len(second)
+    assert (first != second).any()
+    models.append(other.write(tmp_path / "other.gguf"))
+    with pytest.raises(
+        ModelFileError, match=r"other\.gguf: its vocabulary is another one than that of .*0\.gguf"
+    ):
+        measure_ranks(models[0], models[1:], text, **options)

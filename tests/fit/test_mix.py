@@ -175,9 +175,8 @@ def test_where_sensitivities_mislead_the_stock_mixture_is_taken(mix, sensitivity
     levels = {name: of.sensitivity for name, of in sensitivity.by_tensor.items()}
     found = mix(WantedSize(like="Q5_K_M"), lambda name: levels[name] ** -3)
     assert found.stock is not None
-    assert found.best.kld <= found.stock.kld
-    rounds = [trial for trial in found.trials if trial is not found.stock]
-    assert found.fell_back == (found.stock.kld < min(trial.kld for trial in rounds))
+    assert found.best is found.stock
+    assert found.fell_back
 
 
 @pytest.mark.ci
@@ -260,7 +259,9 @@ def test_ctrl_c_leaves_nothing(stats, held_out_text, tmp_path: Path) -> None:
     process = subprocess.Popen(
         list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)}
     )
-    time.sleep(4)
+    while not list(scratch.glob("*/.lock")):  # its folder is in use
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130

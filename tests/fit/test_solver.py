@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyquant.errors import ConfigError
+from pyquant.fit.allocate import Allocation, Item, allocate
 from pyquant.fit.mixtures import Files, candidates, recipe_of
 from pyquant.fit.solver import Solver
 from pyquant.models.model_file import ModelFile
@@ -60,6 +63,26 @@ def test_never_above_the_size_and_never_worse_than_stock(files, mixtures, tmp_pa
         assert planned.output_bytes <= wanted
     assert solver.predicted(found.types) <= min(solver.predicted(mixture.types) for mixture in solver.stock)
     assert found.gap == 0  # exact
+
+
+def test_the_gap_is_by_how_much_the_cost_is_above_the_bound(files, mixtures, monkeypatch) -> None:
+    """What `allocate` finds is exact for models that tests can afford: it is told here not to be."""
+    options = candidates(files.tensors, None, [])
+    # Fewer bits have a larger error, so that some cost is left at every size.
+    errors = {name: {type_: 1 / (1 + i) for i, type_ in enumerate(types)} for name, types in options.items()}
+    solver = Solver(files, options, [], "Q2_K", lambda name: 1.0, errors)
+    wanted = mixtures[0].n_bytes
+    exact = solver.solve(wanted)
+    assert exact.gap == 0
+
+    def inexact(items: list[Item], budget: int) -> Allocation:
+        found = allocate(items, budget)
+        return replace(found, exact=False, bound=found.cost / 2)
+
+    monkeypatch.setattr("pyquant.fit.solver.allocate", inexact)
+    found = solver.solve(wanted)
+    assert found.types == exact.types
+    assert found.gap == pytest.approx(1, rel=1e-12)  # the cost is summed up in another order
 
 
 def test_a_size_that_is_too_small_is_refused_with_what_bounds_it(files, mixtures) -> None:

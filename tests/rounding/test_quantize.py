@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -214,18 +216,30 @@ def test_what_the_report_says_of_errors(generated, tmp_path: Path) -> None:
     report = quantize_model(source, tmp_path / "out.gguf", make_mode({"mode": "q4_0_multizero", "radius": 1}))
     before = Model.tensors(MODELS["bf16, tied, rows of 64 and 172"])
     after = {t.name: t for t in GGUFReader(tmp_path / "out.gguf").tensors}
+    n_weights, sums = 0, Counter()
     for tensor in report.tensors:
-        if tensor.type != "Q4_0":
+        if not tensor.quantized:
             continue
         x = (
             before[tensor.name].view(np.uint32) + 0x7FFF + (before[tensor.name].view(np.uint32) >> 16 & 1)
         ) >> 16
         weights = (x << 16).astype(np.uint32).view(np.float32)
-        expected = reference.error(weights, reference.decode(Type.Q4_0, after[tensor.name].data))
+        type_, packed = Type[tensor.type], after[tensor.name].data
+        is_f16 = type_ == Type.F16  # no block divides rows of 172
+        decoded = packed.astype(np.float32) if is_f16 else reference.decode(type_, packed)
+        expected = reference.error(weights, decoded)
         assert tensor.squared_error == pytest.approx(expected["squared_error"], rel=1e-12)
         assert tensor.squared_weight == pytest.approx(expected["squared_weight"], rel=1e-12)
         assert tensor.zeros == expected["zeros"]
-    assert report.to_json()["snr_db"] == pytest.approx(15.6, abs=3)
+        n_weights += weights.size
+        sums.update(expected)
+    said = report.to_json()
+    assert n_weights < report.n_weights  # norms are copied, and do not count
+    # Sums of other orders differ in their last bits.
+    assert said["rmse"] == pytest.approx((sums["squared_error"] / n_weights) ** 0.5, rel=1e-9)
+    snr = 10 * math.log10(sums["squared_weight"] / sums["squared_error"])
+    assert said["snr_db"] == pytest.approx(snr, rel=1e-9)
+    assert said["zero_share"] == pytest.approx(sums["zeros"] / n_weights, rel=1e-9)
 
 
 def test_only_tensors_that_are_named(generated, tmp_path: Path) -> None:

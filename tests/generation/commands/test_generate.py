@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 from pyquant import data
 from pyquant.cli import app
 from pyquant.errors import ModelFileError
+from pyquant.generation.sampling.penalties import Penalties
 from pyquant.generation.sampling.result import Sample
+from pyquant.generation.sampling.sampling import Sampling
 from tests.support.command import run
 
 
@@ -58,6 +61,43 @@ def test_what_waits_for_an_earlier_one_is_not_lost_with_it(monkeypatch: pytest.M
     shown = runner.invoke(app, [*asked, "--json"])
     assert isinstance(shown.exception, ModelFileError)
     assert [json.loads(line)["sample"] for line in shown.stdout.splitlines()] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "attribute"),
+    [
+        ("--temperature", 0.625, "temperature"),
+        ("--top-k", 7, "top_k"),
+        ("--top-p", 0.5, "top_p"),
+        ("--min-p", 0.25, "min_p"),
+        ("--seed", 3, "seed"),
+        ("--repeat-penalty", 1.5, "repeat"),
+        ("--presence-penalty", 0.75, "presence"),
+        ("--frequency-penalty", 0.125, "frequency"),
+        ("--repeat-last-n", 9, "last"),
+    ],
+)
+def test_each_option_sets_what_it_names_and_nothing_else(
+    option: str, value: float, attribute: str, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[Sampling, Penalties | None]] = []
+
+    def take(model: object, plan: object, sampling: Sampling, **named: Any) -> Iterator[Sample]:
+        given.append((sampling, named["penalties"]))
+        return iter(())
+
+    monkeypatch.setattr("pyquant.generation.sampling.generate.generate", take)
+    words = ["generate", small_model, "-p", "p", option, value]
+    # A range of tokens alone penalizes nothing, and is refused.
+    words += ["--presence-penalty", 0.5] if attribute == "last" else []
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    ((sampling, penalties),) = given
+    of_penalties = {"presence": 0.5, attribute: value} if attribute == "last" else {attribute: value}
+    if hasattr(Sampling, attribute):
+        assert (sampling, penalties) == (Sampling(**{attribute: value}), None)
+    else:
+        assert (sampling, penalties) == (Sampling(), Penalties(**of_penalties))
 
 
 def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:

@@ -90,9 +90,9 @@ def test_exact_texts_are_written_by_models_that_keep_a_state(model: Model) -> No
     assert [sample.finish for sample in samples] == [END, END]
 
 
+@pytest.mark.parametrize("model", ["Mamba"], indirect=True)
 def test_recurrent_models_are_refused_before_a_token_is_drafted(model: Model) -> None:
-    if not model.has_states:
-        return
+    assert model.has_states
     with Session(model, 1, 64, threads=1) as session:
         for draft in ("ngram", model.path):
             with pytest.raises(ConfigError, match=r"model\.gguf: is recurrent: .* generate without --draft"):
