@@ -103,11 +103,15 @@ def _scheme_type(scheme: Scheme, tensor: Tensor, chosen: Type, calibration: Cali
 
 
 def _check_scheme(model: ModelFile, mode: Mode, scheme: Scheme, types: dict[str, Type]) -> None:
-    """Refuse a scheme that makes no tensor: the file would say that it did. Raises ConfigError."""
+    """Refuse a scheme that makes no tensor: the file would say that it did. Raises ConfigError.
+
+    A vocabulary without tensors is copied, as llama-quantize does, and so is what the stock type is already.
+    """
     if scheme.tables:
         scheme.tables.check(model)
     kept = [tensor for tensor in model.tensors if types[tensor.name] == scheme.stock == tensor.type]
-    if any(types[t.name] == scheme.storage != t.type for t in model.tensors) or (kept and scheme.is_stock):
+    made = any(types[tensor.name] == scheme.storage != tensor.type for tensor in model.tensors)
+    if made or not model.tensors or (kept and scheme.is_stock):
         return
     stock = scheme.stock.name
     why = f"no tensor becomes {stock}, whose blocks hold its codes"
