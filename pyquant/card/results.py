@@ -209,7 +209,7 @@ class Results:
     asked: list[Questions]
     speeds: list[Speed]
     versions: list[str]
-    fingerprints: list[tuple[str, str]]
+    fingerprints: set[tuple[str, str]]
 
     @property
     def compared(self) -> list[Compared]:
@@ -247,7 +247,7 @@ def read_results(paths: Sequence[str | os.PathLike[str]]) -> Results:
 
     Raises ConfigError: a file cannot be read or holds something else, or there is no base.
     """
-    results = Results([], [], [], [], [])
+    results = Results([], [], [], [], set())
     for path in map(Path, paths):
         _add(path, results)
     if not results.bases:
@@ -279,7 +279,7 @@ def _add(path: Path, results: Results) -> None:
             )
     except ValidationError as error:
         raise ConfigError(f"{path}: {_wrong(error)}; print it anew with --json") from None
-    results.fingerprints.extend(printed.made_of.items())
+    results.fingerprints.update(printed.made_of.items())
     version = printed.made_by.pyquant
     if version and version not in results.versions:
         results.versions.append(version)

@@ -81,7 +81,7 @@ def write_card(
                 f"card: {models[named].path}: has {models[named].n_bytes:,} bytes, and a result is of "
                 f"{n_bytes:,}: measure it again"
             )
-    for named, measured in found.fingerprints:
+    for named, measured in sorted(found.fingerprints):
         if named in models and fingerprint(models[named].paths) != measured:
             raise ConfigError(
                 f"card: {models[named].path}: is not the file that a result is of: measure it again"

@@ -368,11 +368,9 @@ class Shards:
 
         if output.suffix == PQZ_SUFFIX:
             raise ConfigError(f"{output}: a {PQZ_SUFFIX} file is whole; shards are GGUFs")
-        return (
-            "keep"
-            if self.split_max_size is None
-            else limits.parse_size("--split-max-size", self.split_max_size)
-        )
+        if self.split_max_size is None:
+            return "keep"
+        return limits.parse_size("--split-max-size", self.split_max_size)
 
 
 @dataclass(frozen=True)

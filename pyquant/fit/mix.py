@@ -122,10 +122,10 @@ class Mixer:
         ConfigError
             The size is not reachable with tensors that keep their type.
         """
+        nearest = self._stock[-1].types if self._stock else {}
         for tensor in self._files.tensors:
             if sensitivity(tensor.name) is None:
-                types = self._stock[-1].types if self._stock else {}
-                self._options[tensor.name] = [types.get(tensor.name, self._options[tensor.name][0])]
+                self._options[tensor.name] = [nearest.get(tensor.name, self._options[tensor.name][0])]
         self._refuse()
         solver = Solver(
             self._files, self._options, self._stock, self._base, sensitivity, self._measure_errors()

@@ -42,6 +42,11 @@ class CacheTypes:
         return _type(self.keys).value, _type(self.values).value
 
     @property
+    def quantized_together(self) -> tuple[int, int]:
+        """How many numbers of keys, and of values, make a block: heads are a multiple of it long."""
+        return GGML_QUANT_SIZES[_type(self.keys)][0], GGML_QUANT_SIZES[_type(self.values)][0]
+
+    @property
     def bytes_per_value(self) -> tuple[float, float]:
         """Bytes that a number takes in keys, and in values."""
         (n_keys, key_bytes), (n_values, value_bytes) = (

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.files.text import read_text
@@ -177,9 +175,10 @@ def _check_texts(source: Source, texts: Sequence[StudyText]) -> None:
     """Refuse what a model cannot be run with, before anything is made. Raises ModelFileError, ConfigError."""
     if not source.has_chat_template and any(text.kind == "chat" for text in texts):
         raise ModelFileError(f"{source.path}: has no chat template, which `chats` need; leave one out")
-    for cache in dict.fromkeys(text.cache for text in texts if text.cache != F16_CACHE):
-        for number, length in zip(cache.numbers, head_lengths(ModelFile(source.path))):
-            n_together, _ = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
+    caches = dict.fromkeys(text.cache for text in texts if text.cache != F16_CACHE)
+    lengths = head_lengths(ModelFile(source.path)) if caches else ()
+    for cache in caches:
+        for n_together, length in zip(cache.quantized_together, lengths):
             if length % n_together:
                 raise ConfigError(
                     f"caches: {cache}: {source.path} has heads of {length} numbers, and {n_together} are "

@@ -94,12 +94,14 @@ def costs(
     from pyquant.files.output_file import check_output
     from pyquant.generation.speculative.decoding.pair import open_pair
     from pyquant.generation.speculative.measure.measure_costs import LARGEST, measure_costs
+    from pyquant.models.model_file import open_model
 
     hear_loggers()
-    draft = named_draft(draft, target, threads)
+    file = open_model(target)
+    draft = named_draft(draft, file, threads)
     if output:
         check_output(output, sources=[target, Path(draft)], force=force)
-    pair = open_pair(target, draft)
+    pair = open_pair(file, draft)
     say_pair(*pair, depth + LARGEST)
     with count_bar("measuring", "turns") as progress:
         result = measure_costs(*pair, depth=depth, rounds=rounds, threads=threads, progress=progress)
@@ -160,9 +162,11 @@ def search(
     from pyquant.generation.speculative.replay.record import make_record
     from pyquant.generation.speculative.replay.replay import NONE, ORACLE, Replay
     from pyquant.generation.speculative.replay.search import SCHEMA, search
+    from pyquant.models.model_file import open_model
 
     hear_loggers()
-    draft = named_draft(draft, target, threads)
+    file = open_model(target)
+    draft = named_draft(draft, file, threads)
     sources = [target, Path(draft), prompts, costs]
     if output is not None:
         check_output(output, sources=sources, force=force)
@@ -170,7 +174,7 @@ def search(
     for name in names:
         read_policy(name)
     measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
-    pair = open_pair(target, draft)
+    pair = open_pair(file, draft)
     check_both(*pair, max_tokens, measured)
     say_pair(*pair, max_tokens)
     with count_bar("recording", "completions") as progress:
@@ -260,10 +264,12 @@ def run(
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.search import read_found
     from pyquant.machine.cpu import n_threads
+    from pyquant.models.model_file import open_model
 
     hear_loggers()
-    draft = named_draft(draft, target, threads)
-    pair = open_pair(target, draft)
+    file = open_model(target)
+    draft = named_draft(draft, file, threads)
+    pair = open_pair(file, draft)
     replayed = read_found(found, (sha256_of(pair[0]), sha256_of(pair[1]))) if found else {}
     measured = read_costs(costs) if costs is not None else None
     asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)

@@ -83,11 +83,13 @@ def generate(
     from pyquant.generation.speculative.decoding.pair import check_both, open_draft, open_pair
     from pyquant.generation.speculative.decoding.speculate import Speculation
     from pyquant.llama.model import Model
+    from pyquant.models.model_file import open_model
 
     hear_loggers()
-    draft = named_draft(chosen.draft, path, threads)
+    file = open_model(path)
+    draft = named_draft(chosen.draft, file, threads)
     n_ctx = room["n_ctx"] or room["max_tokens"]
-    pair = open_pair(path, draft)
+    pair = open_pair(file, draft)
     check_both(*pair, n_ctx, chosen.costs)
     say_pair(*pair, n_ctx)
     with Model(pair[0]) as model:
@@ -110,7 +112,7 @@ def generate(
                 _say_gain(done)
 
 
-def named_draft(draft: str, target: Path, threads: int | None) -> str:
+def named_draft(draft: str, target: ModelFile, threads: int | None) -> str:
     """Returns a draft; for "auto" the target's own, or n-grams where that cannot be made or kept.
 
     Raises ConfigError where there can be none for the target.

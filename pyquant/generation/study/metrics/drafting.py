@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyquant import limits
 from pyquant.generation.sampling.prompt import Prompt
 from pyquant.generation.sampling.sampling import Sampling
-from pyquant.generation.speculative.decoding.pair import NGRAM
+from pyquant.generation.speculative.decoding.pair import NGRAM, open_pair
 from pyquant.generation.speculative.measure.measure_costs import measure_costs
 from pyquant.generation.speculative.measure.run import run_policies
 from pyquant.generation.speculative.policies import FAMILIES
@@ -22,7 +22,7 @@ from pyquant.generation.speculative.replay.search import search
 from pyquant.generation.study.prompts import Sort, make_prompts
 from pyquant.generation.study.report import drafting as report
 from pyquant.generation.study.report.drafting import EXPECTED, HEURISTIC, STRATEGIES
-from pyquant.models.model_file import AnyModel
+from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.metric import Asked, Grid, Metric, Work
@@ -92,7 +92,7 @@ class Drafting(Metric):
                 target = task.finished.with_name(f"{task.finished.stem}.target.gguf")
                 quantize_model(task.model, target, make_mode({"mode": name}), threads=threads, force=True)
             part = _part(progress, n, len(asked.targets))
-            counted, of_pair = _measure(target, draft, sorts, asked, threads, part)
+            counted, of_pair = _measure(*open_pair(target, draft), sorts, asked, threads, part)
             cells += [{"target": name, **cell} for cell in counted]
             took.append({"target": name, **of_pair})
             if target != task.model:
@@ -112,8 +112,8 @@ def _part(progress: Progress, n: int, of: int) -> Progress:
 
 
 def _measure(
-    target: AnyModel,
-    draft: AnyModel,
+    target: ModelFile,
+    draft: ModelFile | str,
     sorts: Mapping[Sort, Sequence[Prompt]],
     asked: DraftingConfig,
     threads: int | None,
