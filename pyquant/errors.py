@@ -15,6 +15,10 @@ class ModelFileError(PyquantError):
     """A model, importance matrix or calibration that cannot be read, or weights that cannot be used."""
 
 
+class UnreadableFile(ModelFileError):
+    """A file that is damaged, or that the system cannot read, whatever is wanted of it."""
+
+
 class ConfigError(PyquantError):
     """A mode, parameter, table or configuration key that does not fit."""
 

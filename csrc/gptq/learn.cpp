@@ -58,7 +58,7 @@ Positions find_positions(const LearnPass & pass, const std::function<void(int64_
             for (int64_t row = 0; row < n_rows; row += kLanes) {
                 const int64_t n = std::min<int64_t>(kLanes, n_rows - row);
                 pass.source->decode(bytes.data() + row * row_bytes, n, pass.n_per_row, x.data());
-                check_finite(x.data(), n * pass.n_per_row);
+                check_finite(x.data(), n * pass.n_per_row, (first + row) * pass.n_per_row);
                 add_rows(pass, levels, x.data(), n, found[size_t(chunk)]);
             }
         },

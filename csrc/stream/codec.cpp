@@ -209,7 +209,7 @@ void check_stored(ggml_type type, const void * rows, size_t size, const float * 
     }
 }
 
-void check_finite(const float * x, int64_t n) {
+void check_finite(const float * x, int64_t n, int64_t first) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; ++i) {
         const uint32_t magnitude = bits_of(x[i]) & 0x7fffffff;
@@ -220,7 +220,7 @@ void check_finite(const float * x, int64_t n) {
     }
     for (int64_t i = 0; i < n; ++i) {
         if (!std::isfinite(x[i])) {
-            throw BadWeight(i, x[i]);
+            throw BadWeight(first + i, x[i]);
         }
     }
 }

@@ -59,8 +59,8 @@ std::unique_ptr<Encoder> scheme_encoder(const kernels::Scheme & scheme);
 // Decodes stored Q4_T blocks. A table alone does not say how weights become its codes.
 std::unique_ptr<Decoder> table_decoder(const kernels::Table & table);
 
-// Throws BadWeight at the first infinity or NaN.
-void check_finite(const float * x, int64_t n);
+// Throws BadWeight at the first infinity or NaN. first: the index that it is to give x[0].
+void check_finite(const float * x, int64_t n, int64_t first = 0);
 
 // rows: `size` bytes of `type` that n weights x became. Throws BadWeight where a scale is infinite, or
 // would be above what the type has: the weight of largest magnitude is why.

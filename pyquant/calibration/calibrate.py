@@ -24,8 +24,8 @@ from pyquant.calibration.sample import sample_chunks
 from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import Squares, forget, importance_of, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
-from pyquant.calibration.wanted import Progress, chunks_of, wanted_texts
-from pyquant.files.output_file import OutputFile, check_output
+from pyquant.calibration.wanted import Progress, chunks_of, evened, wanted_texts
+from pyquant.files.output_file import OutputFile, check_apart, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, make_context
 from pyquant.llama.model import Model
@@ -57,6 +57,7 @@ def calibrate_model(
     output_side: int | None = None,
     output_side_of: Collection[str] | None = None,
     random: float = RANDOM_SHARE,
+    called: Path | None = None,
     sums_on_gpu: bool = True,
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -76,7 +77,7 @@ def calibrate_model(
     output
         The Hessian file to write. It appears complete or not at all.
     weights
-        How much each text's tokens count; None: all alike.
+        How much each text's tokens count beside the others'; None: all alike.
     n_ctx
         Tokens in a chunk; None: 512, or fewer if the model was trained with fewer.
     n_chunks
@@ -102,6 +103,8 @@ def calibrate_model(
     random
         The share of tokens that are drawn at random from the vocabulary: they show directions that texts
         leave out. They enter the Hessians, but neither the sums of squares nor `imatrix`.
+    called
+        What files that are made by a temporary `output` are to say of it; None: its path.
     sums_on_gpu
         Let a GPU sum up Hessians where it computes the inputs, as far as it has memory; not of experts.
     force
@@ -133,6 +136,8 @@ def calibrate_model(
     files = [wish.text.path for wish in wanted if isinstance(wish.text, Text)]
     for path in [output, *([imatrix] if imatrix else [])]:
         check_output(path, sources=[*source.paths, *files], force=force)
+    if imatrix:
+        check_apart(imatrix, output)
     whole = set() if imatrix_only else quantizable(source)  # matrices whose whole Hessians are wanted
     collector = _core.Collector(
         whole, with_output=process_output, n_threads=n_threads(threads), on_device=sums_on_gpu,
@@ -142,6 +147,8 @@ def calibrate_model(
         n_ctx = n_ctx or min(DEFAULT_CTX, running.n_ctx_train)
         limits.CALIBRATION_CTX.check("ctx", n_ctx)
         cuts = chunks_of(wanted, running, n_ctx, threads, progress)
+        if weights:
+            wanted = evened(wanted, cuts)
         used = [wish.of(chunks) for wish, chunks in zip(wanted, cuts)]
         tokens = RunTokens(cuts, [wish.weight for wish in wanted], len(wanted))
         if random > 0:
@@ -166,7 +173,7 @@ def calibrate_model(
             header_of = partial(
                 make_header, origin, streams=streams, gradients=followed.squares, n_kept=len(kept),
                 several_texts=len(wanted) > 1,
-                n_out={name: len(hessian) for name, hessian in followed.hessians.items()},
+                n_out={name: len(hessian) for name, hessian in followed.hessians.items()}, called=called,
             )  # fmt: skip
             n_bytes = file_bytes(header_of(collector.inputs, not_finite=[]))
             key = spool_key(origin, tokens.work, collector, process_output)

@@ -27,6 +27,7 @@ from pyquant.calibration.shrinkage import go_to_diagonal
 from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 
 
@@ -108,6 +109,11 @@ class Calibration:
             return int(max(counts.sum() for counts in self._imatrix.counts.values()))
         return self.origin.n_tokens if self.origin else 0
 
+    def check_rows(self) -> None:
+        """Compare all rows of a Hessian file with their checksums. Raises UnreadableFile."""
+        if self._rows is not None:
+            self._rows.check()
+
     @property
     def digest(self) -> bytes:
         """What tells its content from that of other files: checksums, or an importance matrix' bytes."""
@@ -163,6 +169,18 @@ class Calibration:
         counts = self._all(name, "counts", np.float64)[0]
         check_values(self.path, f"the counts of tokens that entered {name}", counts)
         return counts
+
+    def loads(self, tensor: Tensor) -> NDArray[np.float64]:
+        """Give how many tokens of texts entered each expert's matrix, over their mean.
+
+        Returns
+        -------
+        (n_experts,) float64
+            0 for experts that no token entered; all 1 where nothing is known of them.
+        """
+        counts = self.counts(tensor.name) if tensor.name in self._inputs else np.empty(0)
+        known = len(counts) == tensor.n_experts and counts.any()
+        return counts / counts.mean() if known else np.ones(tensor.n_experts)
 
     def diagonal(self, name: str) -> NDArray[np.float32]:
         """Give the mean of x^2 over the texts, x what enters the matrix.
@@ -366,11 +384,12 @@ class Calibration:
         Raises
         ------
         ModelFileError
-            The file has none.
+            The file has none, or is damaged.
         """
         if self._rows is None or TOKENS not in self._rows.tensors:
             raise ModelFileError(f"{self.called}: holds no tokens to run the model over; calibrate anew")
         kept = self._rows.read(TOKENS, np.int32)
+        check_values(self.path, "tokens", kept)
         return kept if n_chunks is None else spread(kept, n_chunks)
 
     def texts(self, n_chunks: int | None = None) -> NDArray[np.int32]:
@@ -410,13 +429,29 @@ class Calibration:
         Raises
         ------
         ModelFileError
-            The calibration is of a model with another hash.
+            The calibration is of a model with another hash, or with matrices of another width.
         """
         if self.sha256 is not None and self.sha256 != sha256:
             raise ModelFileError(
                 f"{self.path}: made from another model than {model.path}: its SHA-256 begins with "
                 f"{self.sha256[:12]}, this one's with {sha256[:12]}; calibrate this one"
             )
+        for tensor in model.tensors:
+            n = self._n_columns(tensor.name)
+            # llama-quantize passes over embeddings of another width too.
+            if n and n != tensor.n_experts * tensor.n_per_row and not tensor.name.endswith(EMBEDDINGS):
+                raise ModelFileError(
+                    f"{self.path}: {n} columns of tensor {tensor.name!r}, which has {tensor.n_experts} x "
+                    f"{tensor.n_per_row}: made from another model than {model.path}; calibrate this one"
+                )
+
+    def _n_columns(self, name: str) -> int:
+        """Count the columns of a matrix, of all its experts; 0: its input is not known."""
+        if name not in self._inputs:
+            return 0
+        if self._rows is None:
+            return self.diagonal(name).size
+        return self._rows.tensors[f"{self._inputs[name]}.in_sum2"].n_weights
 
     def _why_too_few(self, name: str) -> str | None:
         """Say if a matrix met fewer tokens than its rows are long, experts taken together; None: it did not.

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import FiniteFloat, TypeAdapter
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from pyquant import _core
 from pyquant.calibration.hessian_rows import RowReader, add_checksums
 from pyquant.calibration.panels import triangle_size
+from pyquant.calibration.soundness import LARGEST
 from pyquant.errors import ModelFileError
 from pyquant.files.json import parse_json
 from pyquant.models.model_file import ModelFile
@@ -24,6 +26,7 @@ CALLED = f"{KEY}.called"
 OUTPUT_SIDE = "output_hessian"  # ending of tensors with an output-side Hessian
 SHRINKAGE = "shrinkage"  # ending of tensors with the share of the diagonal that a Hessian is shrunk by
 TOKENS = "tokens"  # the tensor that holds them
+MOST_LENGTH = 100  # of the logarithm of a squared length: e to this is more than float32 holds
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class CalibrationText:
 
     path: str
     sha256: str
-    weight: float
-    n_chunks: int
+    weight: Annotated[FiniteFloat, Field(gt=0, le=LARGEST)]
+    n_chunks: Annotated[int, Field(gt=0, lt=1 << 31)]
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def make_header(
     n_kept: int,
     several_texts: bool,
     n_out: Mapping[str, int],
+    called: Path | None = None,
 ) -> _core.Gguf:
     """Make the header of a Hessian file.
 
@@ -120,11 +124,12 @@ def make_header(
     not_finite: matrices whose inputs are not, or are too large.
     n_kept: chunks of tokens that are kept.
     n_out: how many numbers matrices give whose output-side Hessian is known, by their names.
+    called: what a temporary file is to be called; None: by its path.
     """
     inputs = list(inputs)
     header = metadata_header(
         origin, {matrix: i.matrices[0] for i in inputs for matrix in i.matrices}, streams, gradients,
-        not_finite,
+        not_finite, called,
     )  # fmt: skip
     header.add_tensor(TOKENS, Type.I32, [origin.chunk_size, n_kept])
     for i in inputs:
@@ -150,6 +155,7 @@ def metadata_header(
     streams: Mapping[str, float],
     gradients: Mapping[str, float],
     not_finite: Sequence[str],
+    called: Path | None = None,
 ) -> _core.Gguf:
     """Make a header with the metadata of a Hessian file, and without tensors; see `HessianHeader`."""
     header = _core.Gguf()
@@ -166,6 +172,8 @@ def metadata_header(
     header.set_texts(f"{KEY}.inputs", list(inputs.values()))
     if not_finite:
         header.set_texts(f"{KEY}.not_finite", list(not_finite))
+    if called is not None:
+        header.set_text(CALLED, str(called))
     return header
 
 
@@ -186,7 +194,7 @@ def read_header(file: ModelFile) -> HessianHeader:
     try:
         texts = _TEXTS.validate_python(parse_json(file.get(f"{KEY}.texts")))
         sha256, chunk_size = file.get(f"{KEY}.model.sha256"), file.get(f"{KEY}.chunk_size")
-        if not isinstance(sha256, str) or not isinstance(chunk_size, int) or chunk_size < 1:
+        if not isinstance(sha256, str) or not isinstance(chunk_size, int) or not 0 < chunk_size < 1 << 31:
             raise ValueError("no hash of a model, or no size of chunks")
         streams, gradients = (
             _BY_NAME.validate_python(parse_json(file.get(f"{KEY}.{what}") or "{}"))
@@ -196,10 +204,15 @@ def read_header(file: ModelFile) -> HessianHeader:
         not_finite = file.get(f"{KEY}.not_finite", [])
         if not all(isinstance(names, list) for names in (matrices, inputs, not_finite)):
             raise ValueError("no list of matrices, or none of their inputs")
+        if any(abs(length) > MOST_LENGTH for length in streams.values()):
+            raise ValueError(f"a residual stream of e to more than {MOST_LENGTH}")
         if not all(name.isprintable() for name in [*matrices, *inputs, *not_finite]):
             raise ValueError("a matrix has no printable name")
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ModelFileError(f"{path}: its header is damaged: {reason}") from None
     by_matrix = dict(zip(matrices, inputs))
     for name in set(inputs):

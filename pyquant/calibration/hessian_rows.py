@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.errors import ModelFileError
+from pyquant.errors import ModelFileError, UnreadableFile
 from pyquant.files.output_file import OutputFile
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -88,18 +88,26 @@ class RowReader:
 
         first, n_rows: which rows; None: all from the first on.
         Returns (n_rows, n_per_row).
-        Raises ModelFileError: a row has another checksum.
+        Raises UnreadableFile: a row has another checksum.
         """
         tensor = self.tensors[name]
         n_rows = tensor.n_rows - first if n_rows is None else n_rows
         row_bytes = tensor.n_bytes // tensor.n_rows
-        n = n_rows * tensor.n_per_row
+        n = n_rows * row_bytes // np.dtype(dtype).itemsize
         values = np.fromfile(tensor.path, dtype, n, offset=tensor.offset + first * row_bytes)
-        values = values.reshape(n_rows, tensor.n_per_row)
+        values = values.reshape(n_rows, -1)
         for number, row in enumerate(values, first):
             self._check(tensor, number, row)
         return values
 
+    def check(self) -> None:
+        """Compare all rows with their checksums. Raises UnreadableFile: a row has another one."""
+        for name in self._first:
+            for number in range(self.tensors[name].n_rows):
+                self.read(name, np.uint8, number, 1)
+
     def _check(self, tensor: Tensor, number: int, row: NDArray[Any]) -> None:
         if _core.checksum(row.data) != self._checksums[self._first[tensor.name] + number]:
-            raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r} is damaged: it has another checksum")
+            raise UnreadableFile(
+                f"{tensor.path}: tensor {tensor.name!r} is damaged: it has another checksum; calibrate anew"
+            )

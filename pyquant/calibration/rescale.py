@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.calibration.hessian_file import CALLED, OUTPUT_SIDE, is_hessian, metadata_header, read_header
+from pyquant.calibration.hessian_file import OUTPUT_SIDE, is_hessian, metadata_header, read_header
 from pyquant.calibration.hessian_rows import CHECKSUMS, RowWriter, add_checksums
 from pyquant.calibration.panels import scale_triangle
 from pyquant.errors import ConfigError
@@ -35,7 +35,9 @@ def rescale_stats(
     """Write the statistics that a model has after its inputs were scaled.
 
     Sums of powers of two times numbers are powers of two times sums. So these are the bytes that `pyquant
-    calibrate` would write for that model, as long as no number leaves the range of its type.
+    calibrate` would write for that model, as long as no number leaves the range of its type. Two things are
+    not: output-side Hessians of matrices whose outputs are scaled, as tokens keep the weights that they had
+    there, and gradients, which are left out.
 
     Parameters
     ----------
@@ -66,10 +68,8 @@ def rescale_stats(
     by_input = {stats.inputs[matrix]: of_input for matrix, of_input in exponents.items()}
     tensors = sorted((t for t in file.tensors if t.name != CHECKSUMS), key=lambda tensor: tensor.offset)
     header = metadata_header(
-        replace(stats.origin, sha256=sha256), stats.inputs, stats.streams, {}, stats.not_finite
+        replace(stats.origin, sha256=sha256), stats.inputs, stats.streams, {}, stats.not_finite, called
     )  # what outputs are scaled by changes their gradients
-    if called is not None:
-        header.set_text(CALLED, str(called))
     for tensor in tensors:
         header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
     add_checksums(header)

@@ -49,8 +49,12 @@ class TextMoments:
         batch: the first one of the next text. Raises ModelFileError: what was kept is gone.
         """
         self._n_ended += 1
-        if self._n_ended <= self._n_kept:
-            return
+        if self._n_ended > self._n_kept:
+            self._take_text(batch)
+        if self._collector.batch < batch:  # what is kept may be ahead of the spool: it is written before it
+            self._collector.checkpoint(batch)
+
+    def _take_text(self, batch: int) -> None:
         if self._collector.batch > batch:
             raise not_usable(self._output, self._path, f"sums of text {self._n_ended} are not in it")
         arrays: Arrays = {KEY: self._key, ENDED: np.array(self._n_ended)}
@@ -60,7 +64,6 @@ class TextMoments:
             between.add(sums - between.total, self._collector.count(i, 0) - between.count)
             arrays |= {f"{name}.{what}": np.asarray(its) for what, its in vars(between).items()}
         replace_npz(self._path, arrays)
-        self._collector.checkpoint(batch)
 
     def shares(self, inputs: Sequence[_core.Input]) -> dict[str, float]:
         """Compute by input which share of the diagonal is best; none of experts, and none without texts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 
@@ -87,6 +87,13 @@ def wanted_texts(
         limits.WEIGHT.check("weight", weight)
     read = [text if isinstance(text, BuiltIn) else read_text(text) for text in texts]
     return [WantedText(text, weight, n_chunks) for text, weight in zip(read, weights)]
+
+
+def evened(wanted: Sequence[WantedText], cuts: Sequence[Chunks]) -> list[WantedText]:
+    """Scale weights so that a token counts 1 in the mean: ratios alone matter, and counts are of tokens."""
+    n_chunks = [chunks.n_chunks for chunks in cuts]
+    scale = sum(n_chunks) / sum(wish.weight * n for wish, n in zip(wanted, n_chunks))
+    return [replace(wish, weight=wish.weight * scale) for wish in wanted]
 
 
 def _mixture(n_chunks: int) -> list[WantedText]:

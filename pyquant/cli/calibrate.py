@@ -66,7 +66,8 @@ def calibrate(
     memory: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="Memory for sums, such as 2GB; others are kept on disk; default: all of it."
+            metavar="SIZE",
+            help="Memory for sums of inputs, such as 2GB; others are kept on disk; default: all of it.",
         ),
     ] = None,
     random: Annotated[

@@ -164,6 +164,12 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
             raise OutputError(f"{path}: exists; --force replaces it")
 
 
+def check_apart(path: Path, other: Path) -> None:
+    """Refuse one path for two results. Raises OutputError."""
+    if path.resolve() == other.resolve():
+        raise OutputError(f"{path}: is to hold two results; name another file for one of them")
+
+
 def _same(path: Path, source: Path) -> bool:
     # A source may be a folder, a pipe, or missing, which its reader says better.
     with contextlib.suppress(OSError):

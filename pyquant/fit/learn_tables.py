@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from typing import Literal
 
@@ -84,11 +83,12 @@ def learn_tables(
                 positions = _positions(reader, tensor, statistics, values[group(tensor.name)])
                 sums[group(tensor.name)] += positions
                 everything += positions
-            values.update({name: best_values(positions) for name, positions in sums.items()})
+            values.update({name: best_values(found) for name, found in sums.items() if found.any()})
     name = f"learned per {per}"
     if per == "model":
         return TableSet(name, values[""])
-    return TableSet(name, best_values(everything), dict(values))
+    of_others = best_values(everything) if everything.any() else IQ4_NL_VALUES
+    return TableSet(name, of_others, dict(values))
 
 
 def _positions(
@@ -97,14 +97,15 @@ def _positions(
     diagonals = None
     if statistics is not None and tensor.name in statistics.matrices:
         diagonals = statistics.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
+        diagonals = diagonals * statistics.loads(tensor)[:, None].astype(np.float32)
     ones = np.ones(tensor.n_per_row, np.float32)
     total = np.zeros(_core.BINS_PER_LEVEL * 256)
     for matrix in matrices(tensor, _core.columns_together(int(Type.Q8_0))):
         weights = ones if diagonals is None else diagonals[matrix.expert]
         total += reader.positions(matrix.tensor, weights, values)
-    # Energy of the weights, so that errors count relative to it.
+    # Energy of the weights, so that errors count relative to it; none where they or their inputs are zeros.
     energy = float((total * _middles(len(total)) ** 2).sum())
-    return total * (tensor.n_weights / max(energy, sys.float_info.min))
+    return total * (tensor.n_weights / energy) if energy else total
 
 
 def _middles(n_bins: int) -> NDArray[np.float64]:

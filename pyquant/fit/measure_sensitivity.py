@@ -58,7 +58,8 @@ def measure_sensitivity(
     KLD that this causes, divided by the error, is the tensor's sensitivity; of several texts it is the
     mean, however long they are. Chunks of all texts say how certain it is: what of it changes from chunk to
     chunk otherwise than that of other tensors. By that it is drawn
-    towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1.
+    towards its kind's sensitivities in the layers around it. Their mean by weights in logarithms is 1. A
+    tensor that gives nothing but zeros has none.
 
     What is computed before a tensor is kept (`KeptPrefixes`). The folder for temporary files needs room for
     the logits of all scored tokens, and for what is kept, where either takes more than 64 MiB.
@@ -108,7 +109,7 @@ def measure_sensitivity(
         lengths = np.array([len(part) for part in parts])
         # Of each chunk, in a mean where texts count alike.
         shares = np.repeat(1 / (len(parts) * lengths), lengths)
-        per_error = np.empty((len(tensors), chunks.n_chunks))
+        per_error = np.full((len(tensors), chunks.n_chunks), np.nan)  # of those that give nothing
         rows = {tensor.name: i for i, tensor in enumerate(tensors)}
         kept = _kept(checkpoint, source, known, chunks, rows) if checkpoint else None
         before = dict(kept.entries) if kept else {}
@@ -127,14 +128,17 @@ def measure_sensitivity(
                     continue
                 runs.go_to(name)
                 with running_weights.copied(name) as copy:
-                    step = _round(source, tensor, known, factors, copy)
-                    caused = runs.kld_by_chunk()
-                per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
-                if kept:
+                    if step := _round(source, tensor, known, factors, copy):
+                        caused = runs.kld_by_chunk()
+                        per_error[rows[name]] = np.maximum(caused, LEAST_KLD) / (tensor.n_weights * step**2)
+                if kept and step:
                     kept.add(json.dumps([name, per_error[rows[name]].tolist()]))
                 if progress:
                     progress(done + 1, len(tensors))
-    return _summed_up(tensors, per_error, shares)
+    gives = [tensor for tensor in tensors if np.isfinite(per_error[rows[tensor.name]]).all()]
+    if not gives:
+        raise ModelFileError(f"{source.path}: all of its matrices give nothing but zeros")
+    return _summed_up(gives, per_error[[rows[tensor.name] for tensor in gives]], shares)
 
 
 def _kept(
@@ -162,9 +166,14 @@ def _may_be_rounded(tensor: Tensor) -> bool:
 def _round(
     model: ModelFile, tensor: Tensor, known: Calibration, factors: Factors, to: NDArray[np.uint8]
 ) -> float:
-    """Write a rounded tensor in the type that it has, and give the step of mode ecsq."""
+    """Write a rounded tensor in the type that it has, and give the step of mode ecsq.
+
+    It is 0, and nothing is written, where the tensor gives nothing but zeros.
+    """
     weights = tensor.weights()
     step = math.sqrt(12 * NOISE * output_power(tensor, weights, known) / tensor.n_weights)
+    if not step:
+        return 0.0
     scheme, stored = ecsq(step, Sensitivity()), _core.ggml_encoder(int(tensor.type))
     row_weights = RowWeights(model, known)
     rows = tensor.shape[1]
@@ -178,17 +187,21 @@ def _round(
 
 
 def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibration) -> float:
-    """Compute the mean squared length of what a tensor gives, summed over its experts.
+    """Compute the mean squared length of what a tensor gives, summed over its experts by their loads.
 
-    Of a tensor whose input is not known, it is its squared length.
+    Of a tensor whose input is not known, it is its squared length; 0 for one that gives nothing but zeros.
     """
-    rows, power = tensor.shape[1], 0.0
-    for expert in range(tensor.n_rows // rows):
+    rows, power, diagonals = tensor.shape[1], 0.0, None
+    if tensor.name in known.matrices:
+        diagonals = known.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
+    for expert, load in enumerate(known.loads(tensor)):
         part = weights[expert * rows : (expert + 1) * rows]
         hessian = known.hessian(tensor.name, expert) if tensor.name in known.matrices else None
-        power += float(np.vdot(part if hessian is None else part @ hessian, part))
-    if not power > 0:
-        raise ModelFileError(f"{tensor.path}: {tensor.name} gives nothing but zeros")
+        if hessian is None:
+            given = part if diagonals is None else part * diagonals[expert]
+        else:
+            given = part @ hessian
+        power += load * float(np.vdot(given, part))
     return power
 
 

@@ -44,7 +44,7 @@ def measure_type_errors(
 
     An error e of a row counts e H e^T, H the Hessian statistics of what enters: what it adds to the squared
     error of the row's output. Rows that are looked up are outputs themselves: H is the output-side Hessian,
-    its diagonal's mean made 1. Unknown, H is the identity.
+    its diagonal's mean made 1. Unknown, H is the identity. Experts count by the tokens that reach them.
 
     candidates: the types to try, by the tensor's name. The type that a tensor has costs nothing.
     output_side: whether output-side Hessians will be used.
@@ -57,7 +57,10 @@ def measure_type_errors(
     inputs = {name: calibration.input_of(name) for name in calibration.matrices}
     # Tensors that share an input one after the other, so that its factors are made once.
     tensors.sort(key=lambda tensor: inputs.get(tensor.name, tensor.name))
-    pieces = {tensor.name: list(_pieces(tensor, candidates[tensor.name])) for tensor in tensors}
+    pieces = {
+        tensor.name: list(_pieces(tensor, candidates[tensor.name], calibration.loads(tensor)))
+        for tensor in tensors
+    }
     factored = [piece.matrix for tensor in tensors for piece in pieces[tensor.name] if piece.by_gptq]
     errors: dict[str, dict[Type, float]] = {}
     with (
@@ -88,7 +91,7 @@ def measure_type_errors(
 class _Piece:
     """Rows of a matrix, to be rounded to types that share a factor.
 
-    stands_for: how many rows of the tensor each of them stands for.
+    stands_for: how many rows of the tensor each of them stands for, times how much its expert counts.
     """
 
     matrix: Matrix
@@ -101,7 +104,7 @@ class _Piece:
         return self.matrix.together != ALONE
 
 
-def _pieces(tensor: Tensor, types: Sequence[Type]) -> Iterator[_Piece]:
+def _pieces(tensor: Tensor, types: Sequence[Type], loads: NDArray[np.float64]) -> Iterator[_Piece]:
     of_columns: dict[Together, list[Type]] = {}
     for type_ in types:
         if type_ != tensor.type:
@@ -110,10 +113,12 @@ def _pieces(tensor: Tensor, types: Sequence[Type]) -> Iterator[_Piece]:
     n_experts = tensor.n_rows // tensor.shape[1]
     experts = _spread(n_experts, EXPERTS)
     rows = _spread(tensor.shape[1], -(-ROWS // len(experts)))
-    for expert in experts:
+    total = loads[experts].sum()  # a sample of experts stands for all tokens; for rows where none reaches it
+    shares = loads[experts] / total if total else np.full(len(experts), 1 / len(experts))
+    for expert, share in zip(experts, shares):
         for together, sharing in of_columns.items():
             matrix = list(matrices(tensor, together))[expert]
-            yield _Piece(matrix, sharing, rows, tensor.n_rows / (len(experts) * len(rows)))
+            yield _Piece(matrix, sharing, rows, share * tensor.n_rows / len(rows))
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:

@@ -36,7 +36,8 @@ class Checkpoint:
         """
         there = all(path.exists() for path in partial)
         source = plan.model.get(EQUALIZED_FROM) or plan.model.sha256()
-        made_of = [str(source).encode(), *(file.header.header() for file in plan.files)]
+        statistics = plan.calibration.digest if plan.calibration else b""  # headers name their file alone
+        made_of = [str(source).encode(), statistics, *(file.header.header() for file in plan.files)]
         self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None)
         self.done = {result.name: result for result in self._lines.entries}
 

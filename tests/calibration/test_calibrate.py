@@ -136,7 +136,9 @@ def test_texts_count_by_their_weights(dense: Path, text: Path, tmp_path: Path) -
         calibrate_model(dense, texts, tmp_path / name, weights=weights, **options)
     a, b, both = (Calibration.read(tmp_path / name) for name in ("a", "b", "both"))
     for name in both.matrices:
-        assert both.counts(name) == [128 + 0.5 * 128]
+        assert both.counts(name) == pytest.approx(
+            [256]
+        )  # as many as there are: ratios of weights alone matter
         expected = (a.hessian(name) + 0.5 * b.hessian(name)) / 1.5
         apart = ~np.eye(len(expected), dtype=bool)
         share = 1 - (both.hessian(name)[apart] @ expected[apart]) / np.square(expected[apart]).sum()

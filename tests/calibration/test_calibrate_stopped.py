@@ -129,10 +129,10 @@ def test_what_is_no_spool_of_this_run_is_not_taken_up(
         if left == "damaged head":
             content[20] ^= 1
         spool.write_bytes(content[: len(content) - 4096] if left == "cut off" else content)
-    weights = [2.0] if left == "of another run" else None
-    report = calibrate_model(model, [text], stats, weights=weights, **OPTIONS)
+    other = {"process_output": True} if left == "of another run" else {}
+    report = calibrate_model(model, [text], stats, **OPTIONS, **other)
     assert report.resumed_at == 0
-    assert weights or stats.read_bytes() == undisturbed
+    assert other or stats.read_bytes() == undisturbed
 
 
 def test_a_file_cut_off_anywhere_is_refused(model: Path, text: Path, tmp_path: Path) -> None:

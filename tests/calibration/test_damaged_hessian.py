@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,12 @@ import pytest
 from pyquant import _core
 from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
-from pyquant.calibration.hessian_file import KEY, VERSION
+from pyquant.calibration.hessian_file import KEY, VERSION, metadata_header, read_header
+from pyquant.calibration.hessian_rows import RowWriter, add_checksums
 from pyquant.errors import ModelFileError
+from pyquant.files.output_file import OutputFile
+from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import file_bytes
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model
@@ -96,3 +101,68 @@ def test_statistics_without_tensors(tmp_path: Path) -> None:
     path.write_bytes(header.header())
     with pytest.raises(ModelFileError, match="has no tensors, so no checksums either"):
         Calibration.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"n_chunks": -1}, "n_chunks: Input should be greater than 0"),
+        ({"n_chunks": 10**14}, "n_chunks: Input should be less than 2147483648"),
+        ({"weight": 0.0}, "weight: Input should be greater than 0"),
+        ({"weight": 1e300}, "weight: Input should be less than or equal to"),
+    ],
+)
+def test_texts_that_cannot_be(stats: Path, tmp_path: Path, change: dict[str, float], says: str) -> None:
+    file = ModelFile(stats)
+    known = read_header(file)
+    texts = [replace(text, **change) for text in known.origin.texts]
+    header = metadata_header(replace(known.origin, texts=texts), known.inputs, known.streams, {}, [])
+    rewritten(file, header, tmp_path / "damaged")
+    with pytest.raises(ModelFileError, match=f"its header is damaged: 0.{says}"):
+        Calibration.read(tmp_path / "damaged")
+
+
+def test_a_residual_stream_that_cannot_be(stats: Path, tmp_path: Path) -> None:
+    file = ModelFile(stats)
+    known = read_header(file)
+    header = metadata_header(known.origin, known.inputs, {MATRIX: -1e9}, {}, [])
+    rewritten(file, header, tmp_path / "damaged")
+    with pytest.raises(
+        ModelFileError, match="its header is damaged: a residual stream of e to more than 100"
+    ):
+        Calibration.read(tmp_path / "damaged")
+
+
+def test_tokens_that_cannot_be(stats: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(with_value(stats, "tokens", np.int32, 0, -5))
+    with pytest.raises(ModelFileError, match="tokens are negative, -5 among them"):
+        Calibration.read(damaged).tokens()
+
+
+def test_statistics_of_another_width(model: Path, stats: Path, tmp_path: Path) -> None:
+    """An importance matrix does not say of which model it is; a Hessian file may be wrong about it."""
+    text = model.with_name("text.txt")
+    other = replace(SMALL, n_ff=96).write(tmp_path / "other.gguf")
+    calibrate_model(other, [text], tmp_path / "stats", n_ctx=64, n_chunks=1, imatrix=tmp_path / "imatrix")
+    for known in (Calibration.read(tmp_path / "imatrix"), Calibration.read(tmp_path / "stats")):
+        file = ModelFile(model)
+        with pytest.raises(
+            ModelFileError, match=r"96 columns of tensor 'blk\.0\.ffn_down\.weight', which has 1 x 64"
+        ):
+            known.check_model(file, known.sha256 or file.sha256())
+
+
+def rewritten(file: ModelFile, header: _core.Gguf, output: Path) -> None:
+    """Write the tensors of a Hessian file behind other metadata, with checksums that fit."""
+    tensors = sorted(file.tensors, key=lambda tensor: tensor.offset)[:-1]
+    for tensor in tensors:
+        header.add_tensor(tensor.name, int(tensor.type), tensor.shape)
+    add_checksums(header)
+    with OutputFile(output, file_bytes(header), sources=[], force=False) as out:
+        rows = RowWriter(out, header)
+        for tensor in tensors:
+            for number, row in enumerate(np.frombuffer(tensor.data(), np.uint8).reshape(tensor.n_rows, -1)):
+                rows.write(tensor.name, number, row)
+        rows.finish()
+        out.commit()

@@ -159,6 +159,15 @@ def interrupted(model: Path, texts: list[Path], stats: Path, n_chunks: int, **op
         calibrate_model(model, texts, stats, checkpoint_seconds=0, progress=stop, **OPTIONS, **options)
 
 
+def test_a_text_that_is_kept_is_not_counted_twice(model: Path, texts: list[Path], tmp_path: Path) -> None:
+    """A kill may leave what is kept of a text ahead of the spool, which is written after it."""
+    interrupted(model, texts, tmp_path / "stats", 72)
+    (tmp_path / ".stats.spool").unlink()
+    calibrate_model(model, texts, tmp_path / "stats", **OPTIONS)
+    calibrate_model(model, texts, tmp_path / "undisturbed", **OPTIONS)
+    assert (tmp_path / "stats").read_bytes() == (tmp_path / "undisturbed").read_bytes()
+
+
 @pytest.mark.parametrize("how", ["gone", "of another run", "damaged"])
 def test_sums_of_texts_that_are_not_there_are_not_made_up(
     model: Path, texts: list[Path], tmp_path: Path, how: str

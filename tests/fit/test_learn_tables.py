@@ -250,3 +250,26 @@ def test_the_command(model: Path, stats: Path, tmp_path: Path) -> None:
     told = run("tables", "learn", model, "--per", "layer")
     assert (told.returncode, told.stdout) == (2, "")
     assert "'layer' is not one of 'model', 'kind', 'tensor'" in told.stderr
+
+
+@pytest.mark.parametrize("per", ["model", "kind", "tensor"])
+def test_a_matrix_of_zeros_says_nothing(per: str, tmp_path: Path) -> None:
+    def no_values(name: str, x: np.ndarray) -> np.ndarray:
+        return 0 * x if "attn_v" in name else skewed(name, x)
+
+    model = Model(n_embd=64, n_ff=96, n_layer=1, change=no_values, seed=9).write(tmp_path / "model.gguf")
+    learned = learn_tables(model, per=per)
+    assert len(np.unique(learned.values)) == 16
+    if per == "tensor":
+        np.testing.assert_array_equal(learned.by_name["blk.0.attn_v.weight"], IQ4_NL_VALUES)
+
+
+def test_a_weight_that_is_not_finite_is_found_in_its_row(tmp_path: Path) -> None:
+    def broken(name: str, x: np.ndarray) -> np.ndarray:
+        return (
+            np.where(np.arange(x.size).reshape(x.shape) == 64 * 40 + 3, np.nan, x) if "attn_q" in name else x
+        )
+
+    model = Model(n_layer=1, change=broken).write(tmp_path / "model.gguf")
+    with pytest.raises(ModelFileError, match=r"attn_q\.weight', weight \[3, 40\]"):
+        learn_tables(model)

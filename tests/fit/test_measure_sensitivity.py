@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyquant.calibration.calibrate import calibrate_model
+from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.errors import ConfigError, TextError
 from pyquant.fit.kept_prefixes import KeptPrefixes
-from pyquant.fit.measure_sensitivity import measure_sensitivity
+from pyquant.fit.measure_sensitivity import measure_sensitivity, output_power
+from pyquant.models.model_file import ModelFile
 from tests.support.command import run
-from tests.support.models import F32
+from tests.support.models import F32, Model
 
 CTX = 64
 WORDS = ["he", "in", "an", "er", "tin", "at"]  # of two tokens each
@@ -164,3 +167,28 @@ def test_a_run_goes_on_behind_what_is_measured(
     for broken in ("[]", '["blk.0.attn_q.weight", [1.0]]', '["nothing", [1, 1, 1]]', "{", *damaged):
         kept.write_text("\n".join([lines[0], broken, *lines[1:], ""]))
         assert measure(text, checkpoint=kept) == (expected, n_runs)
+
+
+def test_power_is_of_outputs_also_by_an_imatrix(generated, stats_of) -> None:
+    model, known = ModelFile(generated(F32)), Calibration.read(stats_of(F32))
+    diagonals = Calibration.read(stats_of(F32).with_name("imatrix.gguf"))
+    for tensor in model.tensors:
+        if tensor.name in known.matrices:
+            expected = output_power(tensor, tensor.weights(), known)
+            assert output_power(tensor, tensor.weights(), diagonals) == pytest.approx(expected, rel=0.5)
+            squares = np.vdot(tensor.weights(), tensor.weights())
+            assert output_power(tensor, tensor.weights(), Calibration.read(stats_of(F32))) != squares
+
+
+@pytest.mark.parametrize("dead", ["blk.0.attn_v.weight", "blk.1.attn_norm.weight"])
+def test_what_gives_nothing_has_no_sensitivity(dead: str, text: Path, tmp_path: Path) -> None:
+    def zeros(name: str, x: np.ndarray) -> np.ndarray:
+        return 0 * x if name == dead else x
+
+    model = Model(n_layer=2, change=zeros).write(tmp_path / "model.gguf")
+    calibrate_model(model, [text], tmp_path / "stats", n_ctx=64, n_chunks=16)
+    found = measure_sensitivity(model, tmp_path / "stats", text, n_ctx=CTX, n_chunks=2)
+    behind = {f"blk.1.attn_{part}.weight" for part in "qkv"} if "norm" in dead else {dead}
+    assert not behind & set(found.by_tensor)
+    assert "blk.0.attn_q.weight" in found.by_tensor
+    assert all(np.isfinite(of.sensitivity) for of in found.by_tensor.values())

@@ -76,3 +76,24 @@ def test_a_weight_that_is_not_finite_is_named(stats_of, tmp_path) -> None:
     calibration = Calibration.read(stats_of(F32))
     with pytest.raises(ModelFileError, match=r"model.gguf: tensor 'blk.0.attn_q.weight', row 1: .*inf"):
         measure_type_errors(ModelFile(path), calibration, {NAMES[0]: [Type.Q4_0]}, threads=1)
+
+
+def test_experts_count_by_the_tokens_that_reach_them(generated, stats_of) -> None:
+    model, calibration = ModelFile(generated(EXPERTS)), Calibration.read(stats_of(EXPERTS))
+    (tensor,) = (tensor for tensor in model.tensors if tensor.name == "blk.0.ffn_down_exps.weight")
+
+    def error(loads: list[float]) -> float:
+        known = Calibration.read(stats_of(EXPERTS))
+        known.loads = lambda tensor: np.array(loads)  # type: ignore[method-assign]
+        return measure_type_errors(model, known, {tensor.name: [Type.Q4_0]})[tensor.name][Type.Q4_0]
+
+    n = tensor.n_experts
+    alone = [error([n * float(expert == each) for each in range(n)]) for expert in range(n)]
+    assert error([1.0] * n) == pytest.approx(np.mean(alone))
+    loads = calibration.loads(tensor)
+    assert loads.shape == (n,)
+    assert loads == pytest.approx(calibration.counts(tensor.name) / calibration.counts(tensor.name).mean())
+    assert measure_type_errors(model, calibration, {tensor.name: [Type.Q4_0]})[tensor.name][Type.Q4_0] == (
+        pytest.approx(loads @ alone / n)
+    )
+    assert error([0.0] * n) == pytest.approx(np.mean(alone))  # no token reached one of them

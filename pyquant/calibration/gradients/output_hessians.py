@@ -18,10 +18,10 @@ from pyquant.calibration.gradients.kept_sums import KeptSums
 from pyquant.calibration.gradients.llama_graph import Array, LlamaGraph, to_shares
 from pyquant.calibration.gradients.row_blocks import in_blocks
 from pyquant.calibration.products import add_squares
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
-from pyquant.machine.memory import BlasRoom
+from pyquant.machine.memory import BlasRoom, available_memory
 
 SEED = 0
 TOGETHER = 16  # tokens whose predictions are drawn at a time
@@ -92,6 +92,12 @@ def output_hessians(
     n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
     floats = sum(n * n for n in n_out.values())
     BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
+    if (free := available_memory()) is not None and free < 4 * floats:
+        raise NotEnoughMemory(
+            f"output-side Hessians of {model.path} take {4 * floats / 1e9:.2f} GB of memory, and "
+            f"{free / 1e9:.2f} GB are available; `pyquant quantize --method best` makes those of the "
+            "narrowest matrices alone"
+        )
     rng = np.random.default_rng(SEED)
     places = {name: place for place, name in enumerate(graph.names)}
     n_done, hessian = kept.read({SQUARES: (len(places),)} | {name: (n, n) for name, n in n_out.items()})

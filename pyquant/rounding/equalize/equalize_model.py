@@ -17,7 +17,7 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.rescale import rescale_stats
 from pyquant.errors import ModelFileError
 from pyquant.evaluate.baseline import BaseRun
-from pyquant.files.output_file import OutputFile, check_output
+from pyquant.files.output_file import OutputFile, check_apart, check_output
 from pyquant.files.temporary import temporary_folder
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
@@ -140,6 +140,7 @@ def equalize_model(
     work = Conversion([*model.paths, Path(hessian)], output, force=force)
     if hessian_out:
         check_output(Path(hessian_out), sources=work.sources, force=force)
+        check_apart(Path(hessian_out), output)
     known = Calibration.read(hessian)
     known.check_model(model, model.sha256())
     links = [(link, found) for link in links_of(model) if (found := exponents_of(link, known)) is not None]
