@@ -162,13 +162,15 @@ def quantize_by_type(
     from pyquant.calibration.calibrate import DEFAULT_CTX
     from pyquant.fit.evaluation import Evaluation
     from pyquant.fit.method.quantize import quantize
+    from pyquant.models.model_file import ModelFile
 
     check_mode(mode)
     if method.chunks is not None and method.evaluate is None:
         raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of methods that calibrate")
-    evaluate = (
-        Evaluation(method.evaluate, method.ctx or DEFAULT_CTX, method.chunks) if method.evaluate else None
-    )
+    evaluate = None
+    if method.evaluate:
+        trained = ModelFile(source).hyperparameter("context_length", DEFAULT_CTX)
+        evaluate = Evaluation(method.evaluate, method.ctx or min(DEFAULT_CTX, trained), method.chunks)
     with phases() as progress:
         done = quantize(
             source, output, type_, method=method.method or "rtn", effort=method.effort or "normal",
@@ -226,5 +228,6 @@ def _remarks(done: Quantized) -> Iterator[str]:
     for stage in done.stages:
         if stage.why:
             yield f"{stage.name}: left out: {stage.why}"
-    if len(done.stages) > 1 and not any(stage.kept for stage in done.stages[1:]):
+    others = [stage for stage in done.stages[1:] if stage.kld]
+    if others and not any(stage.kept for stage in others):
         yield "no stage lowers the KLD on held-out chunks: the file is llama-quantize's with an imatrix"

@@ -14,7 +14,7 @@ from pyquant import _core
 from pyquant.errors import OutputError
 from pyquant.evaluate.kld import Scores
 from pyquant.files.output_file import output_errors, write_fully
-from pyquant.llama.chunks import n_scored_together
+from pyquant.llama.chunks import Chunks, n_scored_together
 
 # Bytes that are kept in memory even where a batch's logits take less: several batches then share a context.
 IN_MEMORY = 1 << 26
@@ -23,6 +23,12 @@ IN_MEMORY = 1 << 26
 def bytes_in_memory(n_vocab: int, n_ctx: int) -> int:
     """Return how many bytes of logits are kept in memory at most: a batch's, but no less than 64 MiB."""
     return max(IN_MEMORY, 4 * n_vocab * n_scored_together(n_ctx))
+
+
+def bytes_on_disk(chunks: Chunks, n_vocab: int) -> int:
+    """Return how many bytes of a text's logits `KeptLogits` keeps in the folder for temporary files."""
+    n_bytes = 4 * n_vocab * chunks.n_chunks * chunks.n_scored
+    return 0 if n_bytes <= bytes_in_memory(n_vocab, chunks.n_ctx) else n_bytes
 
 
 class KeptLogits:

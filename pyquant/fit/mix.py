@@ -36,6 +36,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS, kind_of
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
+from pyquant.rounding.shards import Split
 from pyquant.schemes.recipe_file import Choice, Recipe
 from pyquant.schemes.settings import make_mode
 
@@ -60,6 +61,8 @@ class Mixer:
         Types that may be used; None: all that GPTQ rounds to.
     output_side
         Whether files will be rounded with output-side Hessians, where the calibration has them.
+    split
+        How the file will be divided, as headers of shards are part of its size; None: into one.
     threads
         None: all cores.
     progress
@@ -80,13 +83,14 @@ class Mixer:
         *,
         allowed: Sequence[Type] | None = None,
         output_side: bool = True,
+        split: Split | None = None,
         threads: int | None = None,
         progress: Progress = lambda what, done, total: None,
     ) -> None:
         self._model, self._calibration, self._folder = model, calibration, folder
         self._output_side, self._threads, self._progress = output_side, threads, progress
         self._seconds: dict[str, float] = {}
-        self._files = Files(model, calibration.path, folder)
+        self._files = Files(model, calibration.path, folder, split=split, threads=threads)
         self._wanted = target.n_bytes(model, lambda like: self._files.mixture(like).n_bytes)
         # An output-side Hessian saves more of embeddings than the floor guards against.
         spared = {EMBEDDINGS} if output_side and calibration.looks_up(EMBEDDINGS) else set()

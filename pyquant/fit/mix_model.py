@@ -26,6 +26,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.equalize.equalize_model import equalized_files
 from pyquant.rounding.factors import matrices
 from pyquant.rounding.row_weights import TOGETHER, RowWeights
+from pyquant.rounding.shards import Split
 
 CTX = 128  # tokens of a chunk that sensitivities are measured on
 LEAST_CHUNKS, MOST_CHUNKS = 2, 16
@@ -41,6 +42,7 @@ def mix_model(
     allowed: Sequence[Type] | None = None,
     equalize: bool = False,
     output_side: bool = True,
+    split: Split | None = None,
     n_ctx: int = 512,
     n_chunks: int = 8,
     threads: int | None = None,
@@ -73,6 +75,8 @@ def mix_model(
         equalizes too.
     output_side
         Find types for files that are rounded with output-side Hessians, where the calibration has them.
+    split
+        How the file will be divided, as for `quantize_model`.
     n_ctx, n_chunks
         Tokens of a chunk, and how many chunks of each text KLD is measured on.
     threads
@@ -106,7 +110,7 @@ def mix_model(
             known = Calibration.read(stats)
         mixer = Mixer(
             source, known, target, stack.enter_context(temporary_folder()), allowed=allowed,
-            output_side=output_side, threads=threads, progress=progress,
+            output_side=output_side, split=split, threads=threads, progress=progress,
         )  # fmt: skip
         baseline = stack.enter_context(
             Baseline(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyquant import _core, limits
@@ -17,6 +18,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GPTQ_TYPES, GRID_TYPES
 from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.shards import Sharding, ShardTooSmall, Split
 from pyquant.rounding.types import choose_types
 from pyquant.schemes.ggml_type import FP4, KNOWN, file_type_of
 from pyquant.schemes.recipe_file import MADE, Choice, Recipe, divides
@@ -102,10 +104,21 @@ class Files:
     """Sizes of the files that recipes give, to the byte.
 
     calibration: what they are rounded by; None: it is still to be made, and tells a little more metadata.
+    split: how they are divided; None: into one.
     """
 
-    def __init__(self, model: ModelFile, calibration: Path | None, folder: Path) -> None:
+    def __init__(
+        self,
+        model: ModelFile,
+        calibration: Path | None,
+        folder: Path,
+        *,
+        split: Split | None = None,
+        threads: int | None = None,
+    ) -> None:
         self.model, self.calibration, self._folder = model, calibration, folder
+        sharding = None if split is None else Sharding.of(model, split)
+        self._plan = partial(make_plan, model, threads=threads, sharding=sharding)
         names = quantizable(model)
         self.tensors = [tensor for tensor in model.tensors if tensor.name in names]
 
@@ -115,10 +128,10 @@ class Files:
         path.write_text(recipe_of(types, base).to_toml())
         recipe = {"mode": "recipe", "recipe": path}
         if self.calibration is None:
-            return make_plan(self.model, make_mode(recipe), calibrates=True).output_bytes
+            return self._plan(make_mode(recipe), calibrates=True).output_bytes
         by_gptq = {**recipe, "hessian": self.calibration}
         modes = (make_mode(by_gptq), make_mode({**by_gptq, "error_propagation": 1}))
-        return max(make_plan(self.model, mode).output_bytes for mode in modes)
+        return max(self._plan(mode).output_bytes for mode in modes)
 
     def data_bytes(self, tensor: Tensor, type_: Type) -> int:
         """Give the bytes that a tensor takes in a file, with those that align the next."""
@@ -130,8 +143,12 @@ class Files:
         return self.n_bytes(types, base) - data
 
     def stock(self) -> list[Mixture]:
-        """Give the mixtures of llama-quantize as recipes, by the size of their files."""
-        return sorted((self.mixture(name) for name in STOCK), key=lambda mixture: mixture.n_bytes)
+        """Give the mixtures of llama-quantize that shards hold as recipes, by the size of their files."""
+        mixtures = []
+        for name in STOCK:
+            with suppress(ShardTooSmall):
+                mixtures.append(self.mixture(name))
+        return sorted(mixtures, key=lambda mixture: mixture.n_bytes)
 
     def mixture(self, name: str) -> Mixture:
         """Give a mixture of llama-quantize as a recipe. Raises ConfigError."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyquant.errors import NotEnoughMemory
+from pyquant.machine import cgroup
 from pyquant.machine.cpu import n_threads
 
 BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
@@ -44,12 +45,16 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int | None:
-    """Give the bytes that a process can still take without swapping; None where the system does not say."""
+    """Give the bytes that a process can still take without swapping; None where the system does not say.
+
+    A container's limit counts too.
+    """
+    known = [left] if (left := cgroup.memory_left()) is not None else []
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return None
+                known.append(1024 * int(line.split()[1]))
+    return min(known, default=None)
 
 
 def free_address_space() -> int | None:

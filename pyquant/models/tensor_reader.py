@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError
+from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError, UnreadableFile
 from pyquant.machine.memory import threads_with_room
 from pyquant.models.model_file import ModelFile
 from pyquant.models.pqz.pqz_file import scratch_file
@@ -198,4 +198,4 @@ def weight_errors(model: ModelFile, tensor: Tensor) -> Iterator[None]:
     except _core.WriteError as error:
         raise OutputError(f"{error.strerror} while writing tensor {tensor.name!r}") from None
     except OSError as error:
-        raise ModelFileError(f"{tensor.path}: tensor {tensor.name!r}: {error.strerror}") from None
+        raise UnreadableFile(f"{tensor.path}: tensor {tensor.name!r}: {error.strerror}") from None

@@ -5,12 +5,16 @@ Rounding can only move them, so blocks that hold them as they are take their pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
+from pyquant.machine.cpu import n_threads
+from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import BLOCK
@@ -21,6 +25,23 @@ NEAR_OF_LARGEST = 2.0**-11  # share of a block's largest weight: what the minimu
 
 FIRST_ROWS = 32  # which tell all other matrices apart
 PIECE = 1 << 22  # weights that are looked at together
+
+
+# What was found of a model's tensors: plans of the same model ask again.
+_found: WeakKeyDictionary[ModelFile, dict[tuple[str, Type], _core.Encoder | None]] = WeakKeyDictionary()
+
+
+def lattice_encoders(
+    model: ModelFile, wanted: Sequence[tuple[Tensor, Type]], threads: int | None
+) -> dict[str, _core.Encoder]:
+    """Make by name what stores those of a model's tensors that lie on a lattice of their new type."""
+    found = _found.setdefault(model, {})
+    missing = [(tensor, type_) for tensor, type_ in wanted if (tensor.name, type_) not in found]
+    with ThreadPoolExecutor(n_threads(threads)) as executor:
+        made = executor.map(lambda each: lattice_encoder(*each), missing)
+        found.update({(tensor.name, type_): encoder for (tensor, type_), encoder in zip(missing, made)})
+    encoders = {tensor.name: found[tensor.name, type_] for tensor, type_ in wanted}
+    return {name: encoder for name, encoder in encoders.items() if encoder}
 
 
 def lattice_encoder(tensor: Tensor, type_: Type) -> _core.Encoder | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -16,14 +15,13 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.errors import ModelFileError
-from pyquant.machine.cpu import n_threads
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import UNQUANTIZED, Tensor, file_bytes, padded
 from pyquant.models.tensor_name import EMBEDDINGS, OUTPUT
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.treatment import why_embeddings_are_not
 from pyquant.rounding.factors import GPTQ_TYPES, Factors, Matrix, matrices
-from pyquant.rounding.on_lattice import lattice_encoder
+from pyquant.rounding.on_lattice import lattice_encoders
 from pyquant.rounding.output_side import row_factor
 from pyquant.rounding.row_weights import RowWeights
 from pyquant.rounding.shards import Sharding, shard_paths
@@ -122,9 +120,7 @@ class Plan:
         if self.calibration is None:
             return {}
         own = [t for t in self.model.tensors if self.changes(t) and not self._scheme_of(t)]
-        with ThreadPoolExecutor(n_threads(self.threads)) as executor:
-            found = executor.map(lambda tensor: lattice_encoder(tensor, self.types[tensor.name]), own)
-            return {tensor.name: encoder for tensor, encoder in zip(own, found) if encoder}
+        return lattice_encoders(self.model, [(t, self.types[t.name]) for t in own], self.threads)
 
     def searched(self, tensor: Tensor) -> bool:
         """Say whether csrc/gptq rounds a tensor, with error feedback or not."""

@@ -18,6 +18,10 @@ MOST_SHARDS = 65535  # what split.count holds
 Split: TypeAlias = int | Literal["keep"]
 
 
+class ShardTooSmall(ConfigError):
+    """A tensor does not fit into a shard."""
+
+
 @dataclass(frozen=True)
 class Sharding:
     """A rule for tensors: by size as llama-gguf-split does, or as llama-quantize --keep-split does.
@@ -47,7 +51,7 @@ class Sharding:
         """Divide tensors into shards.
 
         n_bytes: gives what a tensor becomes.
-        Raises ConfigError: a tensor does not fit into a shard, or there are too many shards.
+        Raises ShardTooSmall. ConfigError: there are too many shards.
         """
         shards = list(self._by_place(tensors) if self.most is None else self._by_size(tensors, n_bytes))
         if len(shards) > MOST_SHARDS:
@@ -65,7 +69,7 @@ class Sharding:
         return {key: keys[key] for key in ("split.no", "split.tensors.count", "split.count")}
 
     def _by_place(self, tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-        for number in range(1 + max(shard for shard, _ in self.places.values())):
+        for number in range(1 + max((shard for shard, _ in self.places.values()), default=0)):
             yield [tensor for tensor in tensors if self.places[tensor.name][0] == number]
 
     def _by_size(self, tensors: Sequence[Tensor], n_bytes: Callable[[Tensor], int]) -> Iterator[list[Tensor]]:
@@ -75,7 +79,7 @@ class Sharding:
         for tensor in tensors:
             more = padded(n_bytes(tensor))
             if more > self.most:
-                raise ConfigError(
+                raise ShardTooSmall(
                     f"split-max-size: tensor {tensor.name!r} takes {more:,} bytes, and a shard has at most "
                     f"{self.most:,}; give a larger size"
                 )

@@ -58,7 +58,8 @@ def choose_types(model: ModelFile, mode: Mode, *, has_importance: bool = False) 
                 f"start from the F32, F16 or BF16 model. Where there is none, --requantize rounds again, and "
                 f"`pyquant dequantize` makes an F16 file of it"
             )
-    _refuse_rows(model, types, mode)
+    if not its_own:  # a recipe may leave matrices as floats
+        _refuse_rows(model, types, mode)
     if mode.tensors and not any(matches(tensor) for tensor in changed):
         raise ConfigError(f"tensors: {mode.tensors!r} finds no tensor to quantize in {model.path}")
     return types

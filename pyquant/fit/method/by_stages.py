@@ -52,8 +52,7 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
                 output_side=best, whole=expected.keeps_hessians, exact=request.mixed is not None
             )
         say_not_finite(statistics.path, request.tell)
-        collected = not request.hessian and not expected.keeps_hessians
-        files, stages, mix = _made(request, texts, statistics, collected=collected)
+        files, stages, mix = _made(request, texts, statistics, collected=not expected.keeps_hessians)
         compared = _compare(request, statistics, files[0], folder)
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
@@ -117,7 +116,7 @@ def _mix(
         checkpoint = statistics.path.with_suffix(".tensors")
     found = mixed_for(
         request.model, statistics.path, texts, request.mixed, recipe, output_side=request.method == "best",
-        threads=request.threads, checkpoint=checkpoint, progress=request.progress,
+        split=request.split, threads=request.threads, checkpoint=checkpoint, progress=request.progress,
     ).to_json()  # fmt: skip
     work.note("mix", found)
     return found

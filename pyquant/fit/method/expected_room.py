@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pyquant.calibration.gradients.llama_graph import gradient_memory
-from pyquant.evaluate.kept_logits import bytes_in_memory
+from pyquant.evaluate.kept_logits import bytes_in_memory, bytes_on_disk
 from pyquant.fit.method.expected_work import Work
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.chunks import BATCH
@@ -36,7 +36,18 @@ def on_disk(work: Work) -> int:
     return min(2, len(work.stages)) * work.output_bytes + activations
 
 
+def in_temporary(work: Work) -> int:
+    """Count bytes in the folder for temporary files: of mixing and stages beside logits, or of a peer."""
+    logits = bytes_on_disk(work.texts.held_out, n_vocab(work.model))
+    tried = work.n_tried * work.output_bytes if work.mixed else 0
+    of_inputs = work.given.path.stat().st_size if work.given else work.hessian_bytes
+    equalized = work.model.n_bytes + of_inputs if work.n_propagated else 0
+    return max(logits + max(tried, equalized), work.peer_bytes)
+
+
 def _calibrating(work: Work) -> int:
+    if work.given:
+        return 0
     running = max(
         gradient_memory(work.model, work.n_ctx) if work.n_output_side else 0,
         context_memory(work.model, work.n_ctx, BATCH),
@@ -69,7 +80,7 @@ def _mixing(work: Work) -> int:
     if not work.mixed:
         return 0
     of_kinds: Counter[str] = Counter()
-    if not work.n_output_side:  # all tensors of a kind are held, rounded, beside the mapped model
+    if not work.has_output_side:  # all tensors of a kind are held, rounded, beside the mapped model
         for tensor in work.model.tensors:
             of_kinds[kind_of(tensor.name)] += tensor.n_bytes
     return max(of_kinds.values(), default=0) + context_memory(work.model, work.n_ctx, BATCH)

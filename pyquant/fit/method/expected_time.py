@@ -52,6 +52,15 @@ def parts_of(work: Work) -> list[tuple[str, float]]:
 
 
 def _calibration(work: Work) -> Iterator[tuple[str, float]]:
+    if not work.given:
+        yield from _statistics(work)
+    if work.mixed:
+        passes = passes_of_mix(work)
+        of_file = rounding(work.inputs) if work.keeps else quantizing(work.model.tensors)
+        yield MIX, _seconds(work, passes, work.n_tried * of_file)
+
+
+def _statistics(work: Work) -> Iterator[tuple[str, float]]:
     if work.texts.n_written:
         steps = work.n_ctx * -(-work.texts.n_written // max(1, work.probed.n_together))
         yield WRITING, work.probed.step_seconds * steps
@@ -61,10 +70,6 @@ def _calibration(work: Work) -> Iterator[tuple[str, float]]:
         yield GRADIENTS, _backwards(work, products)
     n_diagonal = min(DIAGONAL_CHUNKS, work.n_chunks) if work.by_gptq else work.n_chunks
     yield RUNNING, _seconds(work, COLLECTING * work.n_chunks if work.keeps else STAGED * n_diagonal)
-    if work.mixed:
-        passes = passes_of_mix(work)
-        of_file = rounding(work.inputs) if work.keeps else quantizing(work.model.tensors)
-        yield MIX, _seconds(work, passes, work.n_tried * of_file)
 
 
 def _stage(work: Work, name: str) -> float:
@@ -150,9 +155,9 @@ def passes_of_mix(work: Work) -> float:
     is behind it, in the mean, and kinds of tensors are compared too.
     """
     compared = 1.0 + work.n_tried
-    if work.n_output_side:
+    if work.has_output_side:
         return MEASURED * compared
-    of_sensitivity = CTX * sensitivity_chunks(work.n_chunks * work.n_ctx, len(work.matrices)) / work.n_ctx
+    of_sensitivity = CTX * sensitivity_chunks(work.n_tokens, len(work.matrices)) / work.n_ctx
     kinds = {kind_of(tensor.name) for tensor in work.matrices}
     of_kinds = STAGED * (2 + len(kinds))  # the base runs twice: the second time it is compared with itself
     return len(work.matrices) * of_sensitivity / 2 + MEASURED * (compared + of_kinds)

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients.llama_graph import output_side_bytes, why_unknown
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.sample import MOST_CHUNKS
-from pyquant.fit.method.hessian import MOST_BYTES, OUTPUT_SIDE_CHUNKS, output_side_matrices
+from pyquant.fit.method.hessian import (
+    MOST_BYTES,
+    OUTPUT_SIDE_CHUNKS,
+    has_output_hessians,
+    output_side_matrices,
+)
 from pyquant.fit.method.probe import Probe
 from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, stages_of
@@ -56,6 +62,8 @@ class Work:
         What `probe` gives.
     in_file
         Whether Hessian statistics are kept in a file of the user's, whatever they take.
+    given
+        Those that are in it already; None: they are made.
     mixed
         Whether types are mixed for a size, which is measured on files that are tried.
     high_effort
@@ -74,6 +82,7 @@ class Work:
     output_bytes: int
     probed: Probe
     in_file: bool
+    given: Calibration | None
     mixed: bool
     high_effort: bool
     n_evaluated: int
@@ -139,19 +148,28 @@ class Work:
         return 4 * sum(self.probed.collector.sizes) + self._bytes_of(self._output_side(whole=True))
 
     @property
+    def n_tokens(self) -> int:
+        """Tokens of texts that are calibrated on."""
+        return self.given.n_tokens if self.given else self.n_chunks * self.n_ctx
+
+    @property
     def keeps(self) -> bool:
         """Whether Hessians are kept: those of experts are shrunk towards each other, so collected anew."""
+        if self.given:
+            return not self.given.is_collected_later
         fits = self.by_gptq and not self.experts and self.all_hessians <= MOST_BYTES
         return self.in_file or fits
 
     @cached_property
     def rows(self) -> list[str]:
-        """Matrices that output-side Hessians are of."""
-        return self._output_side(whole=self.keeps)
+        """Matrices that output-side Hessians are made of."""
+        return [] if self.given else self._output_side(whole=self.keeps)
 
     @property
     def sums(self) -> int:
-        """Bytes of what is kept of inputs: Hessians, or their diagonals."""
+        """Bytes of what is made and kept of inputs: Hessians, or their diagonals."""
+        if self.given:
+            return 0
         if self.keeps:
             return 4 * sum(self.probed.collector.sizes)
         return 4 * sum(each.n_in * each.n_hessians for each in self.inputs)
@@ -163,7 +181,7 @@ class Work:
 
     @property
     def hessian_bytes(self) -> int:
-        """Bytes of the statistics."""
+        """Bytes of the statistics that are made."""
         return self.sums + self.output_hessians
 
     @property
@@ -172,12 +190,19 @@ class Work:
         return min(OUTPUT_SIDE_CHUNKS, self.n_chunks) if self.rows else 0
 
     @property
+    def has_output_side(self) -> bool:
+        """Whether the statistics have output-side Hessians, and with them gradients."""
+        if self.given:
+            return self.method == "best" and has_output_hessians(self.given)
+        return self.n_output_side > 0
+
+    @property
     def n_tried(self) -> int:
         """Count the files that are made to find a mix of types.
 
         They are of one round or two, and a stock mixture's: gradients spare a round.
         """
-        return 2 if self.n_output_side else 3
+        return 2 if self.has_output_side else 3
 
     @property
     def n_propagated(self) -> int:
@@ -200,7 +225,7 @@ class Work:
     def stages(self) -> list[str]:
         """Names of the stages that are tried, if each applies."""
         stages = stages_of(
-            self.method, Path(), output_side=self.n_output_side > 0, collected=not self.keeps,
+            self.method, Path(), output_side=self.has_output_side, collected=not self.keeps,
             trains_scales=self.trains_scales,
         )  # fmt: skip
         return [stage.name for stage in stages if not stage.instead]
@@ -212,7 +237,8 @@ class Work:
 
     @property
     def _n_kept(self) -> int:
-        return min(MOST_CHUNKS, round(self.n_chunks * (1 + RANDOM_SHARE)))  # random tokens are among them
+        of_all = 1 + RANDOM_SHARE if not self.given else 1  # random tokens are among them
+        return min(MOST_CHUNKS, round(self.n_tokens * of_all / self.n_ctx))
 
     def _output_side(self, *, whole: bool) -> list[str]:
         has = self.method == "best" and self.has_gradients

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyquant.fit.method.expected_room import memory_of, on_disk
+from pyquant.fit.method.expected_room import in_temporary, memory_of, on_disk
 from pyquant.fit.method.expected_time import parts_of
 from pyquant.fit.method.expected_work import Work
 from pyquant.fit.method.hessian import MOST_BYTES
@@ -33,7 +33,8 @@ class Forecast:
     memory
         Bytes at the most, the mapped model not counted.
     hessian, beside, temporary
-        Bytes on disk: of the Hessian statistics, beside the output until it is complete, and in TMPDIR.
+        Bytes on disk: of the Hessian statistics that are made, beside the output until it is complete, and in
+        TMPDIR.
     all_hessians
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
@@ -69,8 +70,10 @@ class Forecast:
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less what the cache has already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         temporary = f", {gb(self.temporary)} in TMPDIR" if self.temporary else ""
+        spool = ", twice that while they are made" if self.hessian else ""
         yield (
-            f"disk: {gb(self.hessian)} of Hessian statistics, {gb(self.beside)} beside the output{temporary}"
+            f"disk: {gb(self.hessian)} of Hessian statistics{spool}, {gb(self.beside)} beside the output"
+            f"{temporary}"
         )
         if not by_gptq:
             return
@@ -80,7 +83,9 @@ class Forecast:
                 f"calibration: {self.tokens_per_column:.1f} tokens for each of the {self.columns:,} columns "
                 f"of the widest matrices; twice as many would take about {gained:.0%} off their error"
             )
-        if not self.keeps_hessians:
+        if not self.keeps_hessians and not self.hessian:
+            yield "--hessian has diagonals alone: Hessians are collected layer by layer"
+        elif not self.keeps_hessians:
             why = "Hessians of experts are shrunk towards each other"
             if self.all_hessians > MOST_BYTES:
                 why = f"Hessians of all matrices would take {gb(self.all_hessians)}"
@@ -103,16 +108,12 @@ def forecast(work: Work) -> Forecast:
         memory=memory_of(work),
         hessian=work.hessian_bytes,
         beside=on_disk(work),
-        temporary=max(
-            work.n_tried * work.output_bytes if work.mixed else 0,
-            work.model.n_bytes + work.sums if work.n_propagated else 0,  # equalized
-            work.peer_bytes,
-        ),
+        temporary=in_temporary(work),
         all_hessians=work.all_hessians,
         keeps_hessians=work.keeps,
         output_side=list(dict.fromkeys(map(kind_of, work.rows))),
         columns=columns,
-        tokens_per_column=work.n_chunks * work.n_ctx / columns,
+        tokens_per_column=work.n_tokens / columns,
     )
 
 

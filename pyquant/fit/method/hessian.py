@@ -83,16 +83,17 @@ class HessianMaker:
 
     def in_file(self, path: Path, *, output_side: bool) -> Hessian:
         """Take the statistics in a file, or make it. Errors are those of `calibrate_model`."""
-        if not path.exists():
+        known = given_statistics(path, self._model)
+        if known is None:
             return Hessian(path, True, self._calibrate(path, output_side, whole=True))
-        known = Calibration.read(path)
-        known.check_model(self._model, self._model.sha256())
-        if known.origin is None:
-            raise ConfigError(f"{path}: is an importance matrix, and GPTQ needs Hessian statistics")
-        used = " ".join(text.sha256 for text in known.origin.texts if text.sha256)
+        used = " ".join(text.sha256 for text in known.origin.texts if text.sha256) if known.origin else ""
         if self._texts.calibration and used != self._texts.key:
             self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
-        return Hessian(path, True, _has_output_hessian(known))
+        has_output_hessian = has_output_hessians(known)
+        if output_side and not has_output_hessian:
+            remedy = f"`pyquant calibrate --output-side {OUTPUT_SIDE_CHUNKS}` makes them"
+            self._leave_out(why_unknown(self._model) or f"{path} has none; {remedy}")
+        return Hessian(path, True, has_output_hessian)
 
     def in_cache(self, *, output_side: bool, whole: bool, exact: bool = False) -> Hessian:
         """Take the statistics in the cache, or make them: without `whole` no Hessians of what enters.
@@ -104,7 +105,7 @@ class HessianMaker:
             # Statistics with output-side Hessians serve where none are needed, too.
             serving = [output_side] if output_side or exact else [False, True]
             keys = [self._key(wanted, whole) for wanted in serving]
-            own, *others = (cache / "hessian" / f"{key}.gguf" for key in keys)
+            own, *others = (cache / _name(key) for key in keys)
             try:
                 with _locked(own):
                     for path in (own, *others):
@@ -118,15 +119,15 @@ class HessianMaker:
             except (OSError, OutputError) as error:
                 said = said_by_system(error, cache) if isinstance(error, OSError) else error
                 self._tell(f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {said}")
-        path = self._beside / "hessian.gguf"
-        return Hessian(path, False, self._calibrate(path, output_side, whole=whole))
+        path, called = self._beside / "hessian.gguf", _name(self._key(output_side, whole))
+        return Hessian(path, False, self._calibrate(path, output_side, whole=whole, called=called))
 
-    def _calibrate(self, path: Path, output_side: bool, *, whole: bool) -> bool:
+    def _calibrate(self, path: Path, output_side: bool, *, whole: bool, called: Path | None = None) -> bool:
         """Write the statistics; returns whether they have output-side Hessians: not of all families."""
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
-            "diagonal_chunks": self._diagonal_chunks,
+            "diagonal_chunks": self._diagonal_chunks, "called": called,
         }  # fmt: skip
         calibrate = partial(calibrate_model, self._model, self._texts.texts, path, **options)
         if output_side and (why := why_unknown(self._model)):
@@ -172,11 +173,12 @@ class HessianMaker:
         try:
             known = Calibration.read(path)
             known.check_model(self._model, self._model.sha256())
+            known.check_rows()
         except ModelFileError as error:
             self._tell(f"{error}: made again")
             path.unlink(missing_ok=True)
             return None
-        return _has_output_hessian(known)
+        return has_output_hessians(known)
 
 
 def output_side_matrices(model: ModelFile, *, whole: bool) -> list[str]:
@@ -195,8 +197,28 @@ def say_not_finite(statistics: Path, tell: Callable[[str], None]) -> None:
         tell(f"{names[0]}{others}: what enters is not finite, or too large: rounded as without an imatrix")
 
 
-def _has_output_hessian(known: Calibration) -> bool:
+def given_statistics(path: Path | None, model: ModelFile) -> Calibration | None:
+    """Read the statistics in a user's file; None: it is still to be made.
+
+    Raises ModelFileError: they are of another model. ConfigError: it is an importance matrix.
+    """
+    if path is None or not path.exists():
+        return None
+    known = Calibration.read(path)
+    known.check_model(model, model.sha256())
+    if known.origin is None:
+        raise ConfigError(f"{path}: is an importance matrix, and GPTQ needs Hessian statistics")
+    return known
+
+
+def has_output_hessians(known: Calibration) -> bool:
+    """Say whether statistics have output-side Hessians."""
     return any(known.has_output_hessian(name) for name in known.matrices)
+
+
+def _name(key: str) -> Path:
+    """Name statistics in the cache; those that it does not take are called alike in files made by them."""
+    return Path("hessian") / f"{key}.gguf"
 
 
 @contextmanager

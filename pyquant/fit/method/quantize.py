@@ -13,12 +13,13 @@ from pyquant import limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.calibration.collect import BrokenInput
 from pyquant.errors import ConfigError
-from pyquant.files.output_file import check_output
+from pyquant.files.output_file import check_apart, check_output
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.by_stages import by_stages
 from pyquant.fit.method.expected_work import Work
 from pyquant.fit.method.forecast import Forecast, forecast
+from pyquant.fit.method.hessian import given_statistics
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantized import Quantized
 from pyquant.fit.method.request import Request, check_evaluation, check_method
@@ -139,16 +140,17 @@ def quantize(
     if isinstance(type, str):
         check_type(type)
         name = type
+    elif not model.n_weights:
+        raise ConfigError(f"size: {model.path} has no tensors whose types make a size; give a type")
     elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     else:
         type = with_spare(model, type, common, method, split, trains_scales=trains_scales)
-        name = stock_for(model, type, common, method)
+        name = stock_for(model, type, common, method, split)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     n_evaluated = 0 if evaluate is None else check_evaluation(model, evaluate)
     if hessian is not None:
-        if Path(hessian).resolve() == output.resolve():
-            raise ConfigError(f"hessian: {hessian} is the output; name another file")
+        check_apart(Path(hessian), output)
         if not Path(hessian).exists() and not dry_run:
             check_output(Path(hessian), sources=model.paths, force=False)
     if not dry_run and split is None:
@@ -220,6 +222,7 @@ def _expect(
     """
     work = Work(
         request.model, request.method, texts, output_bytes=n_bytes, in_file=request.hessian is not None,
+        given=given_statistics(request.hessian, request.model),
         mixed=request.mixed is not None, high_effort=request.trains_scales, n_evaluated=n_evaluated,
         probed=probe(request.model, texts.held_out.n_ctx, request.threads, n_written=texts.n_written),
         memory=request.memory, threads=request.threads,

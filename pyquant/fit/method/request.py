@@ -94,9 +94,15 @@ def check_method(
 
 
 def check_evaluation(model: ModelFile, evaluate: Evaluation) -> int:
-    """Refuse several texts, and one that is too short, before work begins. Returns tokens to evaluate on."""
+    """Refuse what a file cannot be evaluated on, before work begins. Returns the tokens it is evaluated on.
+
+    Raises ConfigError: several texts, or chunks longer than the model takes. TextError: it is too short.
+    NotCausal: the model is no decoder.
+    """
     texts = read_texts(evaluate.text)
     if len(texts) != 1:
         raise ConfigError("evaluate: takes one text; `compare_models` measures a file on each of several")
     with Model(model) as running:
+        with running.context(n_ctx=evaluate.n_ctx, n_batch=1, n_ubatch=1, threads=1):
+            pass
         return cut(running, texts[0], n_ctx=evaluate.n_ctx, n_chunks=evaluate.n_chunks).tokens.size

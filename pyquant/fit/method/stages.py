@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from pyquant.calibration.calibration import open_calibration
 from pyquant.calibration.sample import MOST_CHUNKS, spread
-from pyquant.errors import ConfigError, ModelFileError
+from pyquant.errors import ConfigError, ModelFileError, UnreadableFile
 from pyquant.fit.method.held_out import HeldOut, HeldOutKld
 from pyquant.fit.method.work_folder import WorkFolder
 from pyquant.fit.scales.train_scales import train_scales
@@ -206,6 +206,8 @@ class Stages:
             kld = self._held_out.kld(Path(result["output"]))
             if not math.isfinite(kld.mean):
                 raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
+        except UnreadableFile:  # it would be worse without a word
+            raise
         except (ConfigError, ModelFileError) as error:
             if not self.best:
                 raise

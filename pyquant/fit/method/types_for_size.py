@@ -52,7 +52,9 @@ def with_spare(
     *,
     trains_scales: bool = False,
 ) -> WantedSize:
-    """Leave room for what a method adds to headers when types are chosen, and for the headers of shards.
+    """Leave room for what a method adds to headers when types are chosen.
+
+    Where types are not mixed, headers of shards are among it; a mix knows its own.
 
     model, wanted, more, method: as for `stock_for`.
     trains_scales: whether scales are trained at last, which is said too.
@@ -60,23 +62,25 @@ def with_spare(
     """
     most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
     spare = (most() if most else 0) + (most_trained_bytes() if trains_scales else 0)
-    if split is not None:
+    if split is not None and method not in BY_GPTQ:
         sharding = Sharding.of(model, split)
         largest = _largest(model, replace(wanted, spare=spare), more, method)
         mode = make_mode({**more, "mode": f"ggml:{largest}"})
         whole, shards = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))
         headers = shards.output_bytes - whole.output_bytes
-        spare += headers + headers // max(1, len(shards.files) - 1)  # another mix may have one more
+        spare += headers + headers // max(1, len(shards.files) - 1)  # a smaller type may have one more
     return replace(wanted, spare=spare)
 
 
-def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
+def stock_for(
+    model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str, split: Split | None = None
+) -> str:
     """Return the name of llama-quantize's largest mixture that fits: of STOCK, or the one to be like.
 
     Parameters
     ----------
-    model, wanted
-        The model, and the size.
+    model, wanted, split
+        The model, the size, and how the file is divided.
     more
         Settings of the mode beside the type.
     method
@@ -91,7 +95,7 @@ def stock_for(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method
     if wanted.like is not None:
         check_type(wanted.like)
     if method in BY_GPTQ:
-        _check_mixed(model, wanted, output_side=method == "best" and why_unknown(model) is None)
+        _check_mixed(model, wanted, split, output_side=method == "best" and why_unknown(model) is None)
     return _largest(model, wanted, more, method)
 
 
@@ -113,10 +117,10 @@ def _largest(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method:
     return max(fitting, key=lambda name: (fitting[name], -names.index(name)), default=least)
 
 
-def _check_mixed(model: ModelFile, wanted: WantedSize, *, output_side: bool) -> None:
+def _check_mixed(model: ModelFile, wanted: WantedSize, split: Split | None, *, output_side: bool) -> None:
     """Refuse before statistics are made what `mix_model` would refuse with them."""
     with temporary_folder() as folder:
-        files = Files(model, None, folder)
+        files = Files(model, None, folder, split=split)
         n_bytes = wanted.n_bytes(model, lambda like: files.mixture(like).n_bytes)
         floored = FLOORED - ({EMBEDDINGS} if output_side else set())
         stock, options = usable_at(files, n_bytes, None, floored)
@@ -126,11 +130,12 @@ def _check_mixed(model: ModelFile, wanted: WantedSize, *, output_side: bool) -> 
 def mixed_for(
     model: ModelFile,
     statistics: Path,
-    split: SplitText,
+    texts: SplitText,
     wanted: WantedSize,
     recipe: Path,
     *,
     output_side: bool,
+    split: Split | None,
     threads: int | None,
     checkpoint: Path,
     progress: Progress,
@@ -141,10 +146,10 @@ def mixed_for(
     ----------
     model, statistics
         The model and its Hessian statistics.
-    split
+    texts
         KLD is measured on some of the chunks that are calibrated on.
-    wanted
-        The size.
+    wanted, split
+        The size, and how the file is divided.
     recipe
         The file to write.
     output_side
@@ -157,10 +162,10 @@ def mixed_for(
     PyquantError
         What `mix_model` raises.
     """
-    text, n_ctx, n_chunks = _text_of(model, split)
+    text, n_ctx, n_chunks = _text_of(model, texts)
     found = mix_model(
-        model, statistics, text, wanted, output_side=output_side, n_ctx=n_ctx, n_chunks=n_chunks,
-        threads=threads, checkpoint=checkpoint,
+        model, statistics, text, wanted, output_side=output_side, split=split, n_ctx=n_ctx,
+        n_chunks=n_chunks, threads=threads, checkpoint=checkpoint,
         progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total),
     )  # fmt: skip
     with output_errors(recipe):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.data import model_path
-from pyquant.errors import ConfigError, ModelFileError, TextError
+from pyquant.errors import ConfigError, ModelFileError, PyquantError, TextError
 from pyquant.files.text import make_text
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.quantize import quantize
@@ -180,6 +181,9 @@ def test_what_cannot_be_is_refused_before_work(source: Path, short: Path, tmp_pa
     assert not (tmp_path / ".out.gguf.stages").exists()
     with pytest.raises(TextError, match="too short"):
         quantize(source, output, "Q4_0", evaluate=Evaluation(make_text(short, b"a"), 64, 2))
+    learned = bert(tmp_path / "bert.gguf")
+    with pytest.raises(PyquantError, match=r"learned 64 positions|is an encoder"):
+        quantize(learned, output, "Q8_0", evaluate=Evaluation(short))
     with pytest.raises(ConfigError, match="takes one text"):
         quantize(source, output, "Q4_0", evaluate=Evaluation([short, short], 64, 2))
     assert not output.exists()
@@ -253,3 +257,23 @@ def test_a_file_is_complete_before_it_is_evaluated(source: Path, short: Path, tm
     with pytest.raises(KeyboardInterrupt):
         made(source, output, short, "imatrix", evaluate=Evaluation(short, 64, 2), progress=stop)
     assert [path.name for path in tmp_path.iterdir()] == [output.name]
+
+
+def test_a_model_without_tensors_has_no_size_to_choose_types_by(
+    source: Path, short: Path, tmp_path: Path
+) -> None:
+    vocabulary, header = tmp_path / "vocabulary.gguf", _core.Gguf()
+    header.copy_keys(open_model(source).header)
+    vocabulary.write_bytes(header.header())
+    with pytest.raises(ConfigError, match="has no tensors whose types make a size; give a type"):
+        quantize(vocabulary, tmp_path / "out.gguf", WantedSize(target_bpw=4), method="best", text=short)
+    quantize(vocabulary, tmp_path / "one.gguf", "Q4_0")
+    done = quantize(vocabulary, tmp_path / "out.gguf", "Q4_0", split="keep")
+    assert Path(done.result["output"]).read_bytes() == (tmp_path / "one.gguf").read_bytes()
+
+
+def test_the_context_of_an_evaluation_is_the_model_s(source: Path, short: Path, tmp_path: Path) -> None:
+    told = run("quantize", source, tmp_path / "out.gguf", "Q8_0", "--evaluate", short)
+    assert told.returncode == 0, told.stderr
+    assert "of 256, base's perplexity" in told.stdout
+    assert "may be nonsense" not in told.stderr

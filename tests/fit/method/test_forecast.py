@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pyquant import data
+from pyquant.calibration.calibrate import GRADIENTS, RUNNING, calibrate_model
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
 from pyquant.fit.evaluation import Evaluation
@@ -149,3 +150,41 @@ def test_wide_matrices_get_more_chunks(generated) -> None:
     for n_in, n_chunks in ((8192, 128), (8960, 140), (14336, 224), (65536, MOST_CHUNKS)):
         model = SimpleNamespace(tensors=[replace(wide, shape=(n_in, 1))])
         assert chunks_for(model, n_ctx=512) == n_chunks
+
+
+def test_statistics_that_are_there_are_not_made(generated, text: Path, tmp_path: Path) -> None:
+    before, _ = planned(generated(F32), tmp_path, text, method="best")
+    expected, told = planned(generated(F32), tmp_path, text, method="best", dry_run=True)
+    assert expected.forecast.stages == before.forecast.stages
+    assert expected.forecast.hessian == 0
+    assert [part for part, _ in expected.forecast.parts] == [
+        part for part, _ in before.forecast.parts if part not in (RUNNING, GRADIENTS)
+    ]
+    assert expected.forecast.keeps_hessians
+    calibrate_model(
+        generated(F32),
+        [text],
+        tmp_path / "hessian.gguf",
+        n_ctx=64,
+        n_chunks=16,
+        imatrix_only=True,
+        force=True,
+    )
+    diagonals, told = planned(generated(F32), tmp_path, text, method="best", dry_run=True)
+    assert not diagonals.forecast.keeps_hessians
+    assert "--hessian has diagonals alone: Hessians are collected layer by layer" in told
+    assert diagonals.forecast.stages == ["imatrix", "GPTQ, error propagation, cross-layer equalization"]
+
+
+def test_logits_that_do_not_stay_in_memory_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = data.model_path()
+    options = {"method": "gptq", "n_chunks": 8, "dry_run": True}
+    kept = quantize(source, tmp_path / "out.gguf", "Q4_0", **options).forecast
+    monkeypatch.setattr("pyquant.evaluate.kept_logits.bytes_in_memory", lambda *_: 1 << 20)
+    spilled = quantize(source, tmp_path / "out.gguf", "Q4_0", **options).forecast
+    n_vocab = next(
+        tensor.n_rows for tensor in ModelFile(source).tensors if tensor.name == "token_embd.weight"
+    )
+    assert spilled.temporary - kept.temporary == 4 * n_vocab * 8 * 255

@@ -65,7 +65,7 @@ def test_what_would_fit_is_said(
 def test_a_file_of_statistics_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(14 * GB))
     require_room(expected, 128, None, tmp_path / "out.gguf", None)
-    with pytest.raises(ConfigError, match=r"disk: about 14\.80 GB are needed"):
+    with pytest.raises(ConfigError, match=r"disk: about 16\.80 GB are needed"):  # they are spooled too
         require_room(expected, 128, None, tmp_path / "out.gguf", tmp_path / "stats")
 
 

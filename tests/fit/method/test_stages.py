@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyquant import make_mode, quantize_model
 from pyquant.calibration.calibration import Calibration
-from pyquant.errors import ModelFileError, OutputError, TextError
+from pyquant.errors import ModelFileError, OutputError, TextError, UnreadableFile
 from pyquant.files.text import make_text
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method import stages as stages_module
@@ -432,6 +432,8 @@ def test_without_a_cache_nothing_is_kept(
     evaluation = Evaluation(make_text(short, short.read_bytes()), 64, 2)
     done = made(source, tmp_path / "out.gguf", short, method="gptq", evaluate=evaluation)
     assert done.statistics is None
+    made(source, tmp_path / "again.gguf", short, method="gptq")
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "out.gguf").read_bytes()
     assert done.evaluation is not None
     assert len(done.evaluation.to_json()["candidates"]) == 2
     (tmp_path / "cache").write_text("no folder")
@@ -440,3 +442,43 @@ def test_without_a_cache_nothing_is_kept(
     made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
     said = f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {tmp_path / 'cache'}"
     assert any(line.startswith(said) and "Errno" not in line for line in told)
+
+
+def test_damaged_statistics_of_the_cache_are_made_again(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYQUANT_CACHE", str(tmp_path / "cache"))
+    done = made(source, tmp_path / "sound.gguf", short, method="gptq")
+    statistics = Path(done.statistics)
+    damage(statistics)
+    told: list[str] = []
+    made(source, tmp_path / "out.gguf", short, method="gptq", tell=told.append)
+    assert any(re.search(r"is damaged: .* calibrate anew: made again", line) for line in told)
+    assert (tmp_path / "out.gguf").read_bytes() == (tmp_path / "sound.gguf").read_bytes()
+
+
+def test_damaged_statistics_of_a_file_are_no_reason_to_leave_gptq_out(
+    source: Path, short: Path, tmp_path: Path
+) -> None:
+    statistics = tmp_path / "hessian.gguf"
+    made(source, tmp_path / "sound.gguf", short, method="gptq", hessian=statistics)
+    damage(statistics)
+    with pytest.raises(UnreadableFile, match=r"hessian\.gguf: tensor '.*' is damaged"):
+        made(source, tmp_path / "out.gguf", short, method="gptq", hessian=statistics)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def damage(statistics: Path) -> None:
+    """Change a bit of a Hessian."""
+    tensor = next(each for each in ModelFile(statistics).tensors if each.name.endswith(".hessian"))
+    data = bytearray(statistics.read_bytes())
+    data[tensor.offset] ^= 1
+    statistics.write_bytes(data)
+
+
+def test_best_says_that_a_file_has_no_output_side_hessians(source: Path, short: Path, tmp_path: Path) -> None:
+    statistics, told = tmp_path / "hessian.gguf", list[str]()
+    made(source, tmp_path / "gptq.gguf", short, method="gptq", hessian=statistics)
+    done = made(source, tmp_path / "best.gguf", short, hessian=statistics, tell=told.append)
+    assert "output-side Hessian" not in done.forecast.stages
+    assert any(line.startswith(f"output-side Hessian: left out: {statistics} has none") for line in told)
