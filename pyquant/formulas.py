@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+TOLD = 1e-10  # ratio of squared lengths, below which float64 loses the angle between them
 RUN_BINS = 16  # lengths 1..15, and 16 or more in the last
 
 
@@ -41,9 +42,11 @@ def cosine(squared_weight: float, squared_value: float, squared_error: float) ->
 
     Returns
     -------
-    -1..1; None where x or y is all zeros.
+    -1..1; None where x or y is all zeros, or so much smaller than the other that the sums do not tell.
     """
     if squared_weight == 0 or squared_value == 0:
+        return None
+    if not TOLD < squared_value / squared_weight < 1 / TOLD:
         return None
     # |x - y|^2 = (|x| - |y|)^2 + 2 |x| |y| (1 - cosine)
     x, y = math.sqrt(squared_weight), math.sqrt(squared_value)

@@ -80,3 +80,11 @@ def test_cosine(x: list[float], y: list[float]) -> None:
 def test_cosine_with_nothing() -> None:
     assert cosine(0, 1, 1) is None
     assert cosine(1, 0, 1) is None
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e8, 1e19])
+def test_cosine_is_told_or_unknown(scale: float) -> None:
+    x = np.random.default_rng(0).normal(size=1000)
+    for y in (x * scale, x / scale):
+        found = cosine(x @ x, y @ y, (x - y) @ (x - y))
+        assert found == (pytest.approx(1, abs=1e-6) if scale < 1e5 else None)

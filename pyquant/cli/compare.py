@@ -57,7 +57,7 @@ def compare(
     run side by side. --plot draws KLD by position in the context.
     """
     offload.use()
-    from pyquant.errors import ConfigError
+    from pyquant.errors import ConfigError, PyquantError
     from pyquant.evaluate.compare import compare_texts
     from pyquant.models.model_file import open_model
 
@@ -92,28 +92,35 @@ def compare(
 
         return kld_by_position_figure(comparisons)
 
+    def tell(results: list[dict[str, Any]]) -> None:
+        with drawing.beside(figure):
+            show({**as_json(results), "made_by": made_by(), "made_of": files}, json, _print, keep=True)
+
     results = [comparison.to_json() for comparison in comparisons]
     if caches.shares:
         from pyquant.inspect.kld_shares import kld_shares
 
-        with count_bar("splitting") as progress:
-            shares = kld_shares(
-                comparisons,
-                opened[0],
-                opened[1:],
-                named,
-                n_ctx=ctx,
-                n_chunks=chunks,
-                threads=threads,
-                every_position=every_position,
-                progress=progress,
-            )
+        try:
+            with count_bar("splitting") as progress:
+                shares = kld_shares(
+                    comparisons,
+                    opened[0],
+                    opened[1:],
+                    named,
+                    n_ctx=ctx,
+                    n_chunks=chunks,
+                    threads=threads,
+                    every_position=every_position,
+                    progress=progress,
+                )
+        except (PyquantError, KeyboardInterrupt):
+            tell(results)
+            raise
         results = [
             {**result, "shares": [own.to_json() for own in of_text]}
             for result, of_text in zip(results, shares)
         ]
-    with drawing.beside(figure):
-        show({**as_json(results), "made_by": made_by(), "made_of": files}, json, _print, keep=True)
+    tell(results)
 
 
 def as_json(results: list[dict[str, Any]]) -> dict[str, Any]:

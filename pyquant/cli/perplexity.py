@@ -9,6 +9,7 @@ from pyquant.cli.groups import grouped
 from pyquant.cli.offload import OffloadOptions
 from pyquant.cli.output import print_table, show
 from pyquant.cli.progress import count_bar
+from pyquant.errors import PyquantError
 
 
 @grouped
@@ -25,14 +26,25 @@ def perplexity(
     """Measure perplexity on a text, as llama-perplexity does."""
     offload.use()
     from pyquant.evaluate.perplexity import measure_perplexity
+    from pyquant.models.model_file import open_model
 
-    results = []
-    for model in models:
-        with count_bar(model.name) as progress:
-            measured = measure_perplexity(
-                model, text, n_ctx=ctx, n_chunks=chunks, threads=threads, progress=progress
-            )
-        results.append(measured.to_json())
+    results: list[dict[str, Any]] = []
+    opened = [open_model(model) for model in models]  # one that cannot be read fails before others have run
+    try:
+        for model in opened:
+            with count_bar(model.path.name) as progress:
+                measured = measure_perplexity(
+                    model, text, n_ctx=ctx, n_chunks=chunks, threads=threads, progress=progress
+                )
+            results.append(measured.to_json())
+    except (PyquantError, KeyboardInterrupt):
+        if results:
+            _show(results, json)
+        raise
+    _show(results, json)
+
+
+def _show(results: list[dict[str, Any]], json: bool) -> None:
     show({"schema": "pyquant.perplexity/1", "results": results}, json, _print, keep=True)
 
 

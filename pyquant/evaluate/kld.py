@@ -91,7 +91,8 @@ class Scores:
         ------
         ModelFileError
         """
-        if not (finite := np.isfinite(self.nll)).all():
+        # A token that the model rules out and the base does not makes KLD alone infinite.
+        if not (finite := np.isfinite(self.nll) & np.isfinite(self.kld)).all():
             raise not_finite(path, int(np.argmin(finite)) // n_per_chunk)
         check_loss(path, float(self.nll.mean()))
 

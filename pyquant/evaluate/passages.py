@@ -104,17 +104,17 @@ def run_abreast(
                 of_base.nll[begin:end] = _finite(nll, base, i)
                 for (own, its), said in zip(own_and_scores, rest):
                     compared = Scores(*_core.compare_logits(logits, said, targets, first.n_threads))
-                    _finite(compared.nll, own.model, i)
+                    _finite(compared.nll + compared.kld, own.model, i)
                     its.part(begin, end).set(compared)
                     advance(len(targets))
                 begin = end
     return [of_base, *scores]
 
 
-def _finite(nll: NDArray[np.float64], model: Model, chunk: int) -> NDArray[np.float64]:
-    if not np.isfinite(nll).all():
+def _finite(losses: NDArray[np.float64], model: Model, chunk: int) -> NDArray[np.float64]:
+    if not np.isfinite(losses).all():
         raise not_finite(model.path, chunk)
-    return nll
+    return losses
 
 
 def _batches(passage: Passage) -> Iterator[tuple[int, NDArray[np.bool_]]]:

@@ -207,6 +207,14 @@ def test_a_broken_model_is_said_aloud():
     assert said == "m.pqz is of no use: its perplexity is 12.3 times the base's"
 
 
+def test_a_model_that_rules_a_token_out_is_named() -> None:
+    """Its losses may be finite where its KLD is not."""
+    scores = Scores.empty(4)
+    scores.kld[3] = np.inf
+    with pytest.raises(ModelFileError, match=r"m\.gguf: not finite logits in chunk 1: the model is broken"):
+        scores.check("m.gguf", 2)
+
+
 def test_a_loss_whose_square_is_no_double_is_summed_up() -> None:
     n, nats = 9, np.linspace(0, 1, 9)
     base, model = (Scores(level + nats * spread, np.zeros(n), np.ones(n, bool), np.ones(n))

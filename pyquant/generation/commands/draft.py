@@ -165,15 +165,14 @@ def search(
     from pyquant.models.model_file import open_model
 
     hear_loggers()
-    file = open_model(target)
-    draft = named_draft(draft, file, threads)
-    sources = [target, Path(draft), prompts, costs]
+    file, sources = open_model(target), [target, prompts, costs]
     if output is not None:
         check_output(output, sources=sources, force=force)
     names = policy or list(FAMILIES)
     for name in names:
         read_policy(name)
     measured, asked, sampling = read_costs(costs), _asked(prompts, chat), Sampling(temperature, seed=seed)
+    draft = named_draft(draft, file, threads)
     pair = open_pair(file, draft)
     check_both(*pair, max_tokens, measured)
     say_pair(*pair, max_tokens)
@@ -200,7 +199,7 @@ def search(
         "oracle": asdict(replay.run(ORACLE)),
     }
     if output is not None:
-        write_json(output, result, sources=sources, force=force)
+        write_json(output, result, sources=[*sources, Path(draft)], force=force)
     show(result, json, _print_found, keep=True)
 
 
@@ -218,7 +217,7 @@ def _print_found(result: dict[str, Any]) -> None:
         [
             [
                 row["policy"],
-                f"{row['ms_per_token']:.3f} ± {row['ms_per_token_error']:.3f}",
+                f"{row['ms_per_token']:.3f} ± {number(row['ms_per_token_error'], '.3f')}",
                 f"{row['gain']:.3f}",
                 f"{row['tokens_per_round']:.2f}",
                 number(row["acceptance"] and 100 * row["acceptance"], ".1f"),
@@ -259,8 +258,8 @@ def run(
     offload.use()
     from pyquant.generation.sampling.sampling import Sampling
     from pyquant.generation.speculative.decoding.pair import open_pair, sha256_of
-    from pyquant.generation.speculative.measure.run import are_apart, run_policies
-    from pyquant.generation.speculative.policies import DEFAULT
+    from pyquant.generation.speculative.measure.run import are_apart, check_run, run_policies
+    from pyquant.generation.speculative.policies import DEFAULT, read_policy
     from pyquant.generation.speculative.policies.costs import read_costs
     from pyquant.generation.speculative.replay.search import read_found
     from pyquant.machine.cpu import n_threads
@@ -268,11 +267,14 @@ def run(
 
     hear_loggers()
     file = open_model(target)
+    measured = read_costs(costs) if costs is not None else None
+    asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
+    for name in policy or []:
+        read_policy(name)
+    check_run(turns, sampling, check=check)
     draft = named_draft(draft, file, threads)
     pair = open_pair(file, draft)
     replayed = read_found(found, (sha256_of(pair[0]), sha256_of(pair[1]))) if found else {}
-    measured = read_costs(costs) if costs is not None else None
-    asked, sampling = _asked(prompts, chat), Sampling(temperature, seed=seed)
     say_pair(*pair, max_tokens)
     with count_bar("generating", "completions") as progress:
         runs = run_policies(
@@ -296,6 +298,8 @@ def run(
 
 
 def _print_run(result: dict[str, Any]) -> None:
+    from pyquant.generation.speculative.measure.run import FEWEST
+
     print_table(
         ["policy", "tokens/s", "spread", "speed-up", "95 %", "predicted", "tokens a round", "drafted",
          "acceptance rate %", "policy/draft %"],
@@ -305,7 +309,7 @@ def _print_run(result: dict[str, Any]) -> None:
                 f"{row['tokens_per_second']:.1f}",
                 f"{row['low']:.1f}..{row['high']:.1f}",
                 f"{row['ratio']:.2f}",
-                f"{row['ratio_low']:.2f}..{row['ratio_high']:.2f}",
+                f"{number(row['ratio_low'], '.2f')}..{number(row['ratio_high'], '.2f')}",
                 number(row["replayed"], ".2f"),
                 number(row["tokens_per_round"], ".2f"),
                 f"{row['drafted']:,}",
@@ -317,7 +321,10 @@ def _print_run(result: dict[str, Any]) -> None:
         title=f"{result['prompts']} completions of at most {result['max_tokens']} tokens, "
         f"{result['turns']} turns",
     )  # fmt: skip
-    print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
+    if result["policies"][0]["ratio_low"] is None:
+        print(f"{result['prompts']} prompts say nothing of chance; give {FEWEST} or more")
+    else:
+        print(f"the fastest is {'' if result['apart'] else 'not '}faster than the next one beyond chance")
     for row in result["policies"]:
         if "flips" in row:
             print(f"{row['policy']}: {_flips(row['flips'])}")

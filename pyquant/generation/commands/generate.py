@@ -22,7 +22,7 @@ from pyquant.cli.progress import count_bar
 from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError
 from pyquant.generation.commands import generation_options, speculative
-from pyquant.generation.commands.live import SCHEMA, print_live
+from pyquant.generation.commands.live import SCHEMA, print_live, say_unfinished
 
 if TYPE_CHECKING:
     from pyquant.generation.commands.generation_options import Compile
@@ -129,6 +129,8 @@ def _generate(
                     print(json_module.dumps(line), flush=True)
                 else:
                     print("" if live else sample.text, flush=True)
+                if compiled is not None and not as_json:
+                    say_unfinished(sample)
                 if sample.finish == REFUSED:
                     spent = sample.attempts == attempts
                     hint = "--attempts allows more" if spent else "nothing of it fits in --max-tokens"

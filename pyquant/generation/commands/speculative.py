@@ -14,7 +14,7 @@ from pyquant.cli.output import remark, size
 from pyquant.cli.progress import phases
 from pyquant.cli.streams import hear_loggers
 from pyquant.errors import ConfigError, PyquantError
-from pyquant.generation.commands.live import SCHEMA, print_live
+from pyquant.generation.commands.live import SCHEMA, print_live, say_unfinished
 
 if TYPE_CHECKING:
     from pyquant.generation.commands.generation_options import Compile, Drafting
@@ -109,6 +109,8 @@ def generate(
                     print(json_module.dumps(line | done.to_json()), flush=True)
                 else:
                     print("" if live else done.sample.text, flush=True)
+                    if compiled is not None:
+                        say_unfinished(done.sample)
                 _say_gain(done)
 
 

@@ -19,9 +19,11 @@ _RULE = {
     Language.LARK: re.compile(r"^[ \t]*[?!]*\w[^\n:\"/]*:", re.MULTILINE),
     Language.GBNF: re.compile(r"::="),
 }
-# Literals, classes and comments of GBNF, in which nothing else counts; parentheses; repetitions; tokens.
+# Literals, classes and comments of GBNF, in which nothing else counts: what is not closed goes on to the end.
+QUOTED = r'"(?:\\(?:.|\Z)|[^"\\])*(?:"|\Z)|\[(?:\\(?:.|\Z)|[^\]\\])*(?:\]|\Z)|#[^\n]*'
+# These, or parentheses, repetitions, tokens.
 _GBNF = re.compile(
-    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|(?P<open>\()|(?P<close>\))|'
+    QUOTED + r"|(?P<open>\()|(?P<close>\))|"
     r"\{\s*(?P<least>\d+)\s*,\s*(?P<most>\d+)\s*\}|\{[\s\d,]*\}|<\[\d+\]>",
     re.DOTALL,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant.errors import GrammarError
-from pyquant.generation.grammar.bounds import check_bounds
+from pyquant.generation.grammar.bounds import QUOTED, check_bounds
 from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.gbnf_place import with_place
 from pyquant.generation.grammar.grammar import Grammar, Language
@@ -18,7 +18,7 @@ from pyquant.llama.log import collect_errors, reason
 from pyquant.llama.vocabulary import Vocabulary
 
 # Literals, classes and comments, in which no token is named; and names of tokens.
-_NAMED = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|(?P<token><\[\d+\]>|<[^>]+>)', re.DOTALL)
+_NAMED = re.compile(QUOTED + r"|(?P<token><\[\d+\]>|<[^>]+>)", re.DOTALL)
 
 
 class Gbnf:
@@ -88,7 +88,7 @@ class GbnfState(State):
 
     def mask(self, words: NDArray[np.int32]) -> None:
         bits = np.zeros(32 * len(words), bool)
-        bits[self._grammar.writable] = self._samplers[-1].allowed(self._grammar.writable)
+        bits[self._grammar.writable] = self._samplers[-1].all_of(self._grammar.writable)
         words[:] = np.packbits(bits, bitorder="little").view(np.int32)
 
     def allows(self, token: int) -> bool:
@@ -101,7 +101,9 @@ class GbnfState(State):
     def advance(self, token: int) -> None:
         if not self.allows(token):  # llama.cpp would end the process
             raise GrammarError(f"token {token} may not come here")
-        self._samplers.append(self._samplers[-1].after(token))
+        following = self._samplers[-1].after(token)
+        self._samplers[-1].forget()
+        self._samplers.append(following)
 
     def roll_back(self, n_tokens: int) -> None:
         del self._samplers[len(self._samplers) - n_tokens :]
@@ -117,7 +119,7 @@ class GbnfState(State):
     def must_end(self) -> bool:
         if not self.may_end:
             return False
-        n_allowed = int(self._samplers[-1].allowed(self._grammar.writable).sum())
+        n_allowed = int(self._samplers[-1].all_of(self._grammar.writable).sum())
         return n_allowed == len(self._grammar.ends)
 
 
@@ -126,6 +128,17 @@ class _Sampler:
 
     def __init__(self, llama: Any, sampler: Any) -> None:
         self._llama, self._sampler = llama, sampler
+        self._of_all: NDArray[np.bool_] | None = None
+
+    def all_of(self, writable: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Say of all tokens which may come; that is kept until `forget`, as masks and ends ask for it."""
+        if self._of_all is None:
+            self._of_all = self.allowed(writable)
+        return self._of_all
+
+    def forget(self) -> None:
+        """Drop what is kept: a text has many places, and a vocabulary many tokens."""
+        self._of_all = None
 
     def allowed(self, tokens: NDArray[np.int32]) -> NDArray[np.bool_]:
         entries = np.zeros(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyquant.evaluate.significance import mcnemar, wilson
 from pyquant.generation.sampling.result import CONTEXT, LENGTH, Sample
-from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.cost import Cost
 from pyquant.generation.structured.task import Item, Verdict
 from pyquant.llama.vocabulary import Vocabulary
 
 SCORES = ("parses", "evaluates", "right")
+
+# Gives an answer's verdict, and why there is none: `Checker.check`.
+Check = Callable[[Item, str], tuple[Verdict, str]]
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,13 @@ class Answer:
 
 
 def answer_of(
-    sample: Sample, item: Item, length: int, number: int, vocabulary: Vocabulary, checker: Checker
+    sample: Sample, item: Item, length: int, number: int, vocabulary: Vocabulary, check: Check
 ) -> Answer:
     """Check what a completion was when it had at most `length` tokens."""
     whole = len(sample.tokens) <= length
     pieces = vocabulary.pieces()
     text = b"".join(pieces[token] for token in sample.tokens[:length]).decode(errors="replace")
-    verdict, error = checker.check(item, text)
+    verdict, error = check(item, text)
     left = sample.allowed[:length]
     return Answer(
         item=item.name,

@@ -116,7 +116,7 @@ def measure_exact(
                         cell.attempts += sample.attempts
                         cell.n_run += sample.n_run
                         if sample.finish != REFUSED:
-                            of = asked[sample.prompt], max_tokens, sample.number, loaded.vocabulary, checker
-                            answers.append(answer_of(sample, *of))
+                            of = asked[sample.prompt], max_tokens, sample.number, loaded.vocabulary
+                            answers.append(answer_of(sample, *of, checker.check))
                 cells.append(cell)
     return cells

@@ -17,11 +17,19 @@ from pyquant.generation.sampling.sampling import Sampling
 from pyquant.generation.structured.answers import Answer, Cell, answer_of
 from pyquant.generation.structured.checker import Checker
 from pyquant.generation.structured.cost import Cost
-from pyquant.generation.structured.task import TECHNIQUES, Item, Task, as_text, keeps_to_grammar, messages
+from pyquant.generation.structured.task import (
+    TECHNIQUES,
+    Item,
+    Task,
+    Verdict,
+    as_text,
+    keeps_to_grammar,
+    messages,
+)
 from pyquant.llama.model import Model, path_of
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.memory import forget_peak
-from pyquant.models.model_file import AnyModel
+from pyquant.models.model_file import AnyModel, open_model
 
 SCHEMA = "pyquant.structured/2"
 LENGTHS = (50, 100, 200)
@@ -99,8 +107,9 @@ def measure_structured(
     check_settings(techniques, lengths, n, engine)
     asked = questions(task, n)
     cells: list[Cell] = []
+    opened = [open_model(model) for model in models]  # one that cannot be read fails before others have run
     with Checker(task) as checker:
-        for model in models:
+        for model in opened:
             forget_peak()
             with Model(model) as loaded:
                 compiled = compile_for(loaded.vocabulary, asked, techniques, engine or task.engine)
@@ -193,9 +202,18 @@ def check_at(
 ) -> dict[int, list[Answer]]:
     """Check completions at each length, the least first; one for each question, in their order."""
     pairs = list(zip(samples, asked))
+    known: dict[tuple[int, str], tuple[Verdict, str]] = {}
+
+    def check(item: Item, text: str) -> tuple[Verdict, str]:
+        """Check a text once: a completion that ended is the same at greater lengths."""
+        key = id(item), text
+        if key not in known:
+            known[key] = checker.check(item, text)
+        return known[key]
+
     return {
         length: [
-            answer_of(sample, item, length, number, model.vocabulary, checker)
+            answer_of(sample, item, length, number, model.vocabulary, check)
             for number, (sample, item) in enumerate(pairs)
         ]
         for length in sorted(lengths)

@@ -211,3 +211,10 @@ def test_references_in_a_circle_and_to_nothing_are_for_the_engine() -> None:
 def test_the_grammars_in_the_box_are_far_from_the_bounds() -> None:
     for path in GRAMMARS.glob("*.lark"):
         check_bounds(read_grammar(path))
+
+
+@pytest.mark.parametrize("unclosed", ['"', "[", '\\\\"', '"\\\\'])
+def test_what_is_not_closed_is_scanned_once(unclosed: str) -> None:
+    begin = time.perf_counter()
+    check_bounds(Grammar(Language.GBNF, 'root ::= "a" ' + 200_000 * f"{unclosed} ", "g"))
+    assert time.perf_counter() - begin < 5

@@ -43,6 +43,12 @@ def takes(state: State, vocabulary: Vocabulary, text: str) -> bool:
     return state.may_end
 
 
+def mask_of(state: State, vocabulary: Vocabulary) -> np.ndarray:
+    words = np.empty(-(-vocabulary.n_tokens // 32), np.int32)
+    state.mask(words)
+    return allowed_tokens(words, vocabulary.n_tokens)
+
+
 class Judge:
     """llama.cpp's sampler for a grammar, given a text byte by byte."""
 
@@ -222,3 +228,19 @@ def test_bundled_grammars_need_no_engine(name: str, vocabulary: Vocabulary) -> N
 def test_what_c_would_not_read_is_refused(vocabulary: Vocabulary) -> None:
     with pytest.raises(GrammarError, match=r"^g\.gbnf: line 2: a NUL byte"):
         compiled('root ::= "a"\n\0 "b"', vocabulary)
+
+
+def test_a_place_knows_its_mask_and_whether_it_is_the_end(vocabulary: Vocabulary) -> None:
+    state = compiled('root ::= "a"* "b"', vocabulary)
+    a, b = (vocabulary.tokenize(letter, ends=False).tolist()[-1] for letter in (b"a", b"b"))
+    for token in (a, a, b):
+        assert not state.must_end
+        before = mask_of(state, vocabulary)
+        np.testing.assert_array_equal(mask_of(state, vocabulary), before)  # as it is kept
+        assert not state.must_end
+        state.advance(token)
+    assert state.must_end
+    assert mask_of(state, vocabulary).sum() == len(vocabulary.end_tokens())
+    assert state.must_end
+    state.roll_back(1)
+    assert not state.must_end

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import time
 from collections import deque
 from pathlib import Path
 
@@ -187,6 +189,23 @@ def test_a_terminal_may_have_to_go_on_before_the_next() -> None:
     assert not accepts(tables, b"a# b\n")
 
 
+@pytest.mark.parametrize(
+    "regex", ['"[^"]*?"[a-z]*', "x*?y+", "a??b{1,3}", "(a.*?b)+", "a.*?(b|cd)", ";?.*?;", '"(\\\\.|[^"])*?"']
+)
+def test_a_lazy_repetition_whose_end_re_takes_elsewhere_is_refused(regex: str) -> None:
+    with pytest.raises(GrammarError, match="a lazy repetition ends the terminal as soon as it can"):
+        tables_of(f"start: A\nA: /{regex}/")
+
+
+@pytest.mark.parametrize("regex", ["a.*?bc", "[uU]?'[^c]*?'", "a.*?b.*?c", "a+?", "(a(.|\\n)*?b)"])
+def test_a_lazy_repetition_ends_where_re_ends_it(regex: str) -> None:
+    tables = tables_of(f"start: A\nA: /{regex}/")
+    for text in ("abc", "abcbc", "a\nb", "u'ab'", "'a''", "aab", "abab", "abbcc"):
+        found = re.match(regex, text)
+        end = len(found[0]) if found else -1
+        assert [n for n in range(len(text) + 1) if accepts(tables, text[:n].encode())] == [end] * (end >= 0)
+
+
 def test_a_terminal_with_a_lazy_repetition_ends_as_soon_as_it_can() -> None:
     tables = tables_of('start: "a"\n%ignore /\\/\\*(.|\\n)*?\\*\\//')
     assert accepts(tables, b"/* * */a/**/")
@@ -251,3 +270,11 @@ def test_a_megabyte_of_parentheses() -> None:
     assert state.roll_back(2 * n + 1)
     assert not state.roll_back(1)
     assert mask_of(state, len(pieces)).tolist() == [False, True, True, False]
+
+
+def test_bounded_repetitions_are_minimized_quickly() -> None:
+    begin = time.perf_counter()
+    tables = tables_of('start: A B\nA: /"[^"]{0,400}"/\nB: /a{0,2000}b/')
+    assert time.perf_counter() - begin < 10
+    assert accepts(tables, b'"' + 400 * b"x" + b'"' + 2000 * b"a" + b"b")
+    assert not accepts(tables, b'"' + 401 * b"x" + b'"b')

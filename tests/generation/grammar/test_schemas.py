@@ -391,3 +391,13 @@ def test_formats_of_no_meaning_are_ignored(vocabulary: Vocabulary) -> None:
 def test_reasons_show_what_the_user_wrote(vocabulary: Vocabulary, text: str, says: str) -> None:
     with pytest.raises(GrammarError, match=says):
         compile_for(vocabulary, Grammar(Language.JSON_SCHEMA, text, "g.json"))
+
+
+def test_patterns_that_become_one_hold_both(vocabulary: Vocabulary) -> None:
+    schema = {
+        "type": "object",
+        "patternProperties": {r"^\d$": {"type": "integer"}, "^[0-9]$": {"maximum": 5}},
+        "additionalProperties": False,
+    }
+    state = compiled(schema, vocabulary)
+    assert [takes(state, vocabulary, {"1": value}) for value in (3, 9, "a")] == [True, False, False]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pyquant.generation.speculative.measure.run import PolicyRun, are_apart
+from pyquant.generation.speculative.measure.run import FEWEST, PolicyRun, are_apart
 
 
 def run_of(seconds: np.ndarray) -> PolicyRun:
@@ -26,3 +26,13 @@ def test_completions_of_one_prompt_are_compared_with_each_other() -> None:
     fast, slow = of_prompts * random.uniform(0.9, 1, 40), of_prompts * random.uniform(1, 1.1, 40)
     assert are_apart([run_of(2 * of_prompts), run_of(slow), run_of(fast)])
     assert not are_apart([run_of(2 * of_prompts), run_of(slow), run_of(random.permutation(fast))])
+
+
+def test_few_prompts_say_nothing_of_chance() -> None:
+    """Turns of a prompt are no others: they differ less than prompts do."""
+    texts = [SimpleNamespace(seconds=float(second), n_tokens=1) for second in range(1, FEWEST)]
+    slow, fast = (PolicyRun("fixed", [[SimpleNamespace(seconds=times * text.seconds, n_tokens=1)
+                                       for text in texts]] * 3) for times in (2, 1))  # fmt: skip
+    assert not are_apart([slow, fast])
+    assert fast.seconds_per_token() == [text.seconds for text in texts]
+    assert are_apart([run_of(np.arange(2, 2 * FEWEST + 2, 2)), run_of(np.arange(1, FEWEST + 1))])

@@ -15,8 +15,8 @@ from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.sampling.result import CONTEXT, DEAD_END, END, LENGTH, Sample
 from pyquant.generation.structured.answers import answer_of, count
 from pyquant.generation.structured.checker import Checker
-from pyquant.generation.structured.measure import StructuredResult, measure_structured
-from pyquant.generation.structured.task import TECHNIQUES, Item
+from pyquant.generation.structured.measure import StructuredResult, check_at, measure_structured
+from pyquant.generation.structured.task import TECHNIQUES, Item, Verdict
 from pyquant.generation.structured.tasks import load_task
 from pyquant.llama.model import Model
 from tests.support.bad_task import BadTask
@@ -83,10 +83,26 @@ def test_checks_that_fail_are_counted() -> None:
         for sample in samples:
             sample.tokens, sample.log_p, sample.allowed = [sample.number], [0.0], [0.5]
         item = Item("x", "x", Grammar(Language.REGEX, "x"), None)
-        answers = [answer_of(sample, item, 5, 0, vocabulary, checker) for sample in samples]
+        answers = [answer_of(sample, item, 5, 0, vocabulary, checker.check) for sample in samples]
     assert [answer.error for answer in answers] == ["RuntimeError: no idea", ""]
     counted = count(answers, None)
     assert (counted["errors"], counted["scores"]["parses"]["n"], counted["removed"]) == (1, 1, 0.5)
+
+
+def test_a_text_is_checked_once_at_all_lengths() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def check(item: Item, text: str) -> tuple[Verdict, str]:
+        asked.append((item.name, text))
+        return Verdict(), ""
+
+    samples = [Sample(0, "x", i, tokens=[i] * n, log_p=[0.0] * n, finish=END) for i, n in enumerate((1, 3))]
+    model = SimpleNamespace(vocabulary=SimpleNamespace(pieces=lambda: (b"a", b"b")))
+    found = check_at(samples, [TASK.items[0]] * 2, (2, 4, 8), model, SimpleNamespace(check=check))
+    assert [text for _, text in asked] == ["a", "bb", "bbb"]
+    assert [[answer.text for answer in answers] for answers in found.values()] == [
+        ["a", "bb"], ["a", "bbb"], ["a", "bbb"],
+    ]  # fmt: skip
 
 
 def test_completions_that_do_not_parse_were_cut_off(result: StructuredResult) -> None:
@@ -102,7 +118,7 @@ def test_a_completion_is_cut_off_by_a_length_alone(finish: str, n_tokens: int, c
     """One in which no token can follow is invalid."""
     with Model(data.model_path()) as model, Checker(TASK) as checker:
         sample = Sample(0, "x", 0, tokens=[40] * n_tokens, log_p=[0.0] * n_tokens, finish=finish)
-        answer = answer_of(sample, TASK.items[0], 3, 0, model.vocabulary, checker)
+        answer = answer_of(sample, TASK.items[0], 3, 0, model.vocabulary, checker.check)
     assert answer.cut_off == cut_off
 
 

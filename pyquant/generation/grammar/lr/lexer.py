@@ -137,16 +137,35 @@ def _bytes_to_an_end(next_states: NDArray[np.int32], winners: NDArray[np.int32])
     return distances
 
 
+def _bytes_to_the_last_end(next_states: NDArray[np.int32]) -> NDArray[np.int32]:
+    """(n_states,) int32: the most bytes that may follow, of states that all may end; NONE: without bound."""
+    following = [set(row) - {NONE} for row in next_states.tolist()]
+    before: list[list[int]] = [[] for _ in following]
+    for state, states in enumerate(following):
+        for each in states:
+            before[each].append(state)
+    left = [len(states) for states in following]
+    distances = np.full(len(following), NONE, np.int32)
+    todo = [state for state, n in enumerate(left) if n == 0]
+    for state in todo:  # those whose followers are all known
+        distances[state] = max((distances[each] + 1 for each in following[state]), default=0)
+        for previous in before[state]:
+            left[previous] -= 1
+            if left[previous] == 0:
+                todo.append(previous)
+    return distances
+
+
 def _minimize(
     next_states: NDArray[np.int32], winners: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Join the states that no text tells apart (Moore's algorithm), in the order of the first of each.
 
-    States begin in groups by how many bytes the nearest end of a terminal is away: else each round would tell
-    apart one state of a long text.
+    States begin in groups by how many bytes the nearest end of a terminal is away, and the farthest: else
+    each round would tell apart one state of a long text, or of a bounded repetition.
     """
     columns = np.unique(next_states, axis=1)
-    apart = np.column_stack([winners, _bytes_to_an_end(columns, winners)])
+    apart = np.column_stack([winners, _bytes_to_an_end(columns, winners), _bytes_to_the_last_end(columns)])
     group = np.unique(apart, axis=0, return_inverse=True)[1].reshape(-1)
     while True:
         rows = np.column_stack([group, np.append(group, NONE)[columns]])

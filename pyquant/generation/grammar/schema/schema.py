@@ -86,10 +86,12 @@ class _Writer:
                 written[key] = self._pattern(value, inner)
             elif key in NAMED and isinstance(value, dict):
                 rename = self._pattern if key == "patternProperties" else _same
-                written[key] = {
-                    rename(name, inner): self.schema(part, f"{inner}/{_escaped(name)}")
-                    for name, part in value.items()
-                }
+                parts: dict[str, Any] = {}
+                for name, part in value.items():
+                    own, renamed = self.schema(part, f"{inner}/{_escaped(name)}"), rename(name, inner)
+                    # Two patterns may become one, whose properties have to satisfy both.
+                    parts[renamed] = {"allOf": [parts[renamed], own]} if renamed in parts else own
+                written[key] = parts
             else:
                 written[key] = value if key in DATA else self.schema(value, inner)
         _with_bounds_beside(written)

@@ -27,7 +27,8 @@ from pyquant.llama.model import Model
 from pyquant.models.model_file import AnyModel
 
 ALONE = "no draft"
-RESAMPLED = 2000  # times that pairs are drawn again, for an interval
+RESAMPLED = 2000  # times that prompts are drawn again, for an interval
+FEWEST = 4  # prompts that tell chance from what is not
 
 # (completions done, all completions)
 Progress = Callable[[int, int], None]
@@ -50,8 +51,9 @@ class PolicyRun:
     flips: list[list[Flip]] = field(default_factory=list)
 
     def seconds_per_token(self) -> list[float]:
-        """Return the seconds per token of every completion."""
-        return [completion.seconds / completion.n_tokens for turn in self.turns for completion in turn]
+        """Return the seconds per token of every prompt's completions, the mean over turns."""
+        of_prompts = zip(*self.turns)
+        return [statistics.fmean(each.seconds / each.n_tokens for each in its) for its in of_prompts]
 
     def to_json(self, alone: PolicyRun) -> dict[str, Any]:
         """Return it as `pyquant draft run --json` prints each of its `policies`; ratios are to `alone`."""
@@ -83,6 +85,13 @@ class PolicyRun:
             "policy_share": policy_seconds / draft_seconds if draft_seconds else None,
             **(checked if self.flips else {}),
         }
+
+
+def check_run(turns: int, sampling: Sampling, *, check: bool) -> None:
+    """Refuse what cannot be timed. Raises ConfigError."""
+    limits.ROUNDS.check("turns", turns)
+    if check and sampling.temperature > 0:
+        raise ConfigError("check: completions that are drawn differ by chance; it needs temperature 0")
 
 
 def run_policies(
@@ -124,9 +133,7 @@ def run_policies(
     ------
     ConfigError, ModelFileError, TextError, NotEnoughMemory
     """
-    limits.ROUNDS.check("turns", turns)
-    if check and sampling.temperature > 0:
-        raise ConfigError("check: completions that are drawn differ by chance; it needs temperature 0")
+    check_run(turns, sampling, check=check)
     made = [None, *(make_policy(policy, costs) for policy in policies)]
     runs = [PolicyRun(name, [[] for _ in range(turns)]) for name in (ALONE, *policies)]
     check_both(target, draft, max_tokens, costs)
@@ -156,13 +163,19 @@ def run_policies(
 
 
 def are_apart(runs: Sequence[PolicyRun]) -> bool:
-    """Say whether the fastest of runs of the same completions is faster in 95 % of resamples."""
+    """Say whether the fastest of runs is faster in 95 % of resamples of prompts; few prompts say nothing."""
     first, second = sorted(runs, key=lambda run: sum(run.seconds_per_token()))[:2]
-    return _ratio(second.seconds_per_token(), first.seconds_per_token())[0] > 1
+    low, _, _ = _ratio(second.seconds_per_token(), first.seconds_per_token())
+    return low is not None and low > 1
 
 
-def _ratio(alone: list[float], drafted: list[float]) -> tuple[float, float, float]:
-    """Return how many times as fast it was: what 95 % of resamples are above, all, and below."""
+def _ratio(alone: list[float], drafted: list[float]) -> tuple[float | None, float, float | None]:
+    """Return how many times as fast it was: what 95 % of resamples are above, all, and below.
+
+    alone, drafted: seconds per token, by prompt. Of fewer than FEWEST the bounds are None.
+    """
+    if len(alone) < FEWEST:
+        return None, sum(alone) / sum(drafted), None
     pairs = np.array([alone, drafted])
     chosen = np.random.default_rng(0).integers(0, pairs.shape[1], (RESAMPLED, pairs.shape[1]))
     sums = pairs[:, chosen].sum(axis=2)

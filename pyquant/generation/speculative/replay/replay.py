@@ -37,7 +37,7 @@ class Replayed:
 
     policy: str
     ms_per_token: float
-    ms_per_token_error: float
+    ms_per_token_error: float | None
     gain: float
     tokens_per_round: float
     acceptance: float | None
@@ -72,7 +72,7 @@ class Replay:
         return Replayed(
             policy=policy,
             ms_per_token=1000 * mean,
-            ms_per_token_error=1000 * math.sqrt(spread * n / max(n - 1, 1)) / n_tokens,
+            ms_per_token_error=1000 * math.sqrt(spread * n / (n - 1)) / n_tokens if n > 1 else None,
             gain=self.costs.alone / mean if mean else 1.0,
             tokens_per_round=n_tokens / max(len(every), 1),
             acceptance=accepted / drafted if drafted else None,

@@ -66,10 +66,14 @@ def _texts(row: RowResults, target: str, part: Took, sort: str) -> list[str]:
     ]
     return [
         "-" if accepted is None else f"{100 * accepted:.1f}",
-        *(f"{run['ratio']:.2f} ({run['ratio_low']:.2f}..{run['ratio_high']:.2f})" if run else "-"
-          for run in by_clock),
+        *(_ratio(run) if run else "-" for run in by_clock),
         *(f"{gain(part, 'replays', name, sort):.2f}" for name in (EXPECTED, ORACLE)),
     ]  # fmt: skip
+
+
+def _ratio(run: dict[str, Any]) -> str:
+    low, high = run["ratio_low"], run["ratio_high"]
+    return f"{run['ratio']:.2f}" + ("" if low is None else f" ({low:.2f}..{high:.2f})")
 
 
 def drawings(model: ModelResults) -> list[Drawing]:
