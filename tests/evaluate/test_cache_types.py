@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
+from typer.testing import CliRunner
 
+from pyquant.cli import app
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models, compare_texts
 from pyquant.files.text import NamedText, read_text
@@ -157,3 +159,15 @@ def test_the_command_pairs_types_and_shows_a_table_for_each_cache(folder: Path) 
     refused = run("compare", *arguments, "-ctk", "q9", cwd=folder)
     assert refused.returncode == 2
     assert refused.stderr.startswith("pyquant: cache-type-k: expected one of f32, f16")
+
+
+def test_a_comparison_is_printed_where_its_shares_fail(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ModelFileError("a weight is too large for F16")
+
+    monkeypatch.setattr("pyquant.inspect.kld_shares.kld_shares", fail)
+    files = [str(folder / name) for name in ("model.gguf", "q4_0.gguf", "text.txt")]
+    words = ["compare", *files[:2], "--text", files[2], "--ctx", "64", "--chunks", "2", "--shares", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ModelFileError)
+    assert json.loads(done.stdout)["candidates"][0]["kld"]["mean"] > 0

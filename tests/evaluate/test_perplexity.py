@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pyquant.cli import app
 from pyquant.data import model_path
 from pyquant.errors import ConfigError, ModelFileError, TextError
-from pyquant.evaluate.perplexity import measure_perplexity
+from pyquant.evaluate.perplexity import PerplexityResult, measure_perplexity
 from pyquant.files.text import read_text
 from pyquant.llama.chunks import cut, forward, make_context
 from pyquant.llama.model import Model as LlamaModel
+from pyquant.models.model_file import ModelFile
 from tests.support.models import Model
 from tests.support.oracle import Oracle
 
@@ -156,3 +160,37 @@ def test_the_command(model: Path, text: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.search(rf"{model.name} +{expected.ppl:.4f} +{expected.error:.4f} +124 +4 x 64", done.stdout)
     assert done.stderr == ""
+
+
+def test_what_is_measured_is_printed_where_a_later_model_fails(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, begun = shutil.copy(model, tmp_path / "other.gguf"), list[Path]()
+
+    def measured(file: ModelFile, *arguments: object, **options: object) -> PerplexityResult:
+        begun.append(file.path)
+        if file.path == tmp_path / "other.gguf":
+            raise ModelFileError("other.gguf: broken")
+        return measure_perplexity(file, *arguments, **options)
+
+    monkeypatch.setattr("pyquant.evaluate.perplexity.measure_perplexity", measured)
+    words = [
+        "perplexity",
+        str(model),
+        str(other),
+        "--text",
+        str(text),
+        "--ctx",
+        "64",
+        "--chunks",
+        "2",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ModelFileError)
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["model"] == str(model)
+    (tmp_path / "other.gguf").write_bytes(model.read_bytes()[:3000])
+    begun.clear()
+    assert CliRunner().invoke(app, words).stdout == ""
+    assert begun == []

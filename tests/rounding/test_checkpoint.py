@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyquant.calibration.calibrate import calibrate_model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import F32, MODELS, Model
@@ -80,3 +81,22 @@ def test_tensors_of_another_model_are_not_taken_up(tmp_path: Path) -> None:
     quantize_model(source, written[0], MODE, checkpoint=checkpoint)
     quantize_model(source, written[1], MODE)
     assert written[0].read_bytes() == written[1].read_bytes()
+
+
+def test_tensors_by_other_statistics_are_not_taken_up(text: Path, tmp_path: Path) -> None:
+    """Headers name the file of statistics, which may be written anew."""
+    source, stats, made = MODELS[F32].write(tmp_path / "model.gguf"), tmp_path / "stats", []
+    mode = make_mode({"mode": "ggml:Q4_0", "hessian": stats})
+
+    def stop(done: int, total: int, name: str) -> None:
+        if 2 * done > total:
+            raise Stop
+
+    calibrate_model(source, [text], stats, n_ctx=64, n_chunks=16)
+    with pytest.raises(Stop):
+        quantize_model(source, tmp_path / "out.gguf", mode, checkpoint=tmp_path / "list", progress=stop)
+    calibrate_model(source, [text], stats, n_ctx=64, n_chunks=32, force=True)
+    for name, options in (("out.gguf", {"checkpoint": tmp_path / "list"}), ("fresh.gguf", {})):
+        quantize_model(source, tmp_path / name, mode, **options)
+        made.append((tmp_path / name).read_bytes())
+    assert made[0] == made[1]

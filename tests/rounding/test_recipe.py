@@ -10,6 +10,7 @@ from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.types import choose_types
+from pyquant.schemes.recipe_file import Choice, Recipe
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.tensor_types import read_tensor_types, to_tensor_types
 from tests.support.models import EXPERTS, IN_THE_BOX, ODD_ROWS
@@ -125,3 +126,16 @@ def test_patterns_that_are_wrong_are_named(generated, patterns: Path, text: str,
     patterns.write_text(text)
     with pytest.raises(ConfigError, match=f"{patterns}: .*{says}"):
         read_tensor_types(patterns, ModelFile(generated(EXPERTS)), "Q4_0")
+
+
+def test_a_recipe_may_leave_all_matrices_as_floats(generated, tmp_path: Path) -> None:
+    """Where no block divides rows of some, which have no part in it."""
+    model = ModelFile(generated(ODD_ROWS))
+    named = {
+        tensor.name: Choice(tensor.type)
+        for tensor in model.tensors
+        if len(tensor.shape) > 1 and tensor.n_per_row % 32 == 0
+    }
+    recipe = as_recipe(tmp_path, Recipe("Q4_0", named).to_toml())
+    done = quantize_model(model, tmp_path / "out.gguf", make_mode({"mode": "recipe", "recipe": recipe}))
+    assert {tensor.type for tensor in done.tensors} == {"F32", "BF16", "F16"}  # F16 where blocks do not divide

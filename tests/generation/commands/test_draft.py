@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pyquant import data
+from pyquant.cli import app
+from pyquant.errors import PyquantError
 from pyquant.files.sha256 import files_sha256
 from pyquant.generation.speculative.policies.costs import read_costs
 from tests.support.command import run
@@ -176,3 +179,28 @@ def test_ctrl_c_ends_it_as_without_a_draft(q4_0: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.stdout.read()
     assert process.returncode == 130
+
+
+def test_calls_are_checked_before_a_draft_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a draft is made")
+
+    monkeypatch.setattr("pyquant.generation.commands.draft.named_draft", refuse)
+    prompts, costs, there, found = (tmp_path / name for name in ("prompts.jsonl", "costs", "there", "found"))
+    prompts.write_text('{"prompt": "The"}\n')
+    write_costs(costs, (MODEL, MODEL))
+    there.write_text("{}")
+    found.write_text("{}")
+    for words, says in (
+        (["run", "--policy", "nonsense"], "there is none"),
+        (["run", "--check", "--temperature", 1], "needs temperature 0"),
+        (["run", "--costs", there], "is no output of `pyquant draft costs`"),
+        (["search", "--costs", costs, "-o", found], "exists; --force replaces it"),
+        (["search", "--costs", costs, "--policy", "nonsense"], "there is none"),
+    ):
+        command, *options = map(str, words)
+        done = CliRunner().invoke(
+            app, ["draft", command, str(MODEL), "auto", "--prompts", str(prompts), *options]
+        )
+        assert isinstance(done.exception, PyquantError), done.output
+        assert says in str(done.exception)

@@ -16,6 +16,7 @@ from pyquant.errors import ModelFileError
 from pyquant.generation.sampling.penalties import Penalties
 from pyquant.generation.sampling.result import Sample
 from pyquant.generation.sampling.sampling import Sampling
+from pyquant.llama.model import Model
 from tests.support.command import run
 
 
@@ -179,3 +180,24 @@ def test_structured_names_a_missing_package(task: str) -> None:
     done = run(script=WITHOUT_PACKAGES.format(arguments=arguments))
     assert done.returncode == 1
     assert "pip install 'pyquant[generation]'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--regex", "[a-z]{60}", "--max-tokens", 2],
+            "as many tokens as --max-tokens allows, and may be cut off",
+        ),
+        (["--regex", "[0-9]7", "--logit-bias", "7"], "none of the tokens that may be drawn can follow"),
+        (["--regex", "[a-z]{60}", "--max-tokens", 2, "--draft", "ngram"], "and may be cut off"),
+    ],
+)
+def test_a_text_that_ends_before_its_grammar_is_remarked_on(words: list[Any], says: str) -> None:
+    if "--logit-bias" in words:  # no token with a 7
+        with Model(data.model_path()) as model:
+            sevens = [token for token, piece in enumerate(model.vocabulary.pieces()) if b"7" in piece]
+        words = words[:2] + [word for token in sevens for word in ("--logit-bias", f"{token}-inf")]
+    done = run("generate", data.model_path(), "-p", "x = ", *words)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stderr
