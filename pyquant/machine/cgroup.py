@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-# Of the second version and of the first: the limit, and what is used of it.
+# Names in version 2 and in version 1: the limit, and what is used of it.
 FILES = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 # Lines of memory.stat: files in memory, of which the system drops some where memory is wanted.
 OF_FILES = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
@@ -29,7 +29,7 @@ def _folders(own: Path, root: Path) -> Iterator[Path]:
                 continue
             top = root / "memory" if controllers else root
             folder = top / path.lstrip("/")
-            # In a container a path of the host's may not be there: its own group is the top.
+            # A container may lack the path, which is the host's: its own group is the top.
             yield from (each for each in (folder, *folder.parents) if each == top or top in each.parents)
 
 

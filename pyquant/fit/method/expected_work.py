@@ -150,7 +150,9 @@ class Work:
     @property
     def n_tokens(self) -> int:
         """Tokens of texts that are calibrated on."""
-        return self.given.n_tokens if self.given else self.n_chunks * self.n_ctx
+        if self.given and (origin := self.given.origin):
+            return origin.chunk_size * sum(text.n_chunks for text in origin.texts if text.sha256)
+        return self.n_chunks * self.n_ctx
 
     @property
     def keeps(self) -> bool:
@@ -237,8 +239,8 @@ class Work:
 
     @property
     def _n_kept(self) -> int:
-        of_all = 1 + RANDOM_SHARE if not self.given else 1  # random tokens are among them
-        return min(MOST_CHUNKS, round(self.n_tokens * of_all / self.n_ctx))
+        n_chunks = self.n_tokens / self.n_ctx
+        return min(MOST_CHUNKS, round(n_chunks * (1 + RANDOM_SHARE)))  # random tokens are among them
 
     def _output_side(self, *, whole: bool) -> list[str]:
         has = self.method == "best" and self.has_gradients

@@ -206,7 +206,7 @@ class Stages:
             kld = self._held_out.kld(Path(result["output"]))
             if not math.isfinite(kld.mean):
                 raise ModelFileError(f"{self._model.path}: with {name}, its predictions are no numbers")
-        except UnreadableFile:  # it would be worse without a word
+        except UnreadableFile:  # leaving the stage out would hide it
             raise
         except (ConfigError, ModelFileError) as error:
             if not self.best:
