@@ -212,7 +212,7 @@ def read_header(file: ModelFile) -> HessianHeader:
         reason = str(error).splitlines()[0]
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            reason = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
         raise ModelFileError(f"{path}: its header is damaged: {reason}") from None
     by_matrix = dict(zip(matrices, inputs))
     for name in set(inputs):

@@ -108,6 +108,4 @@ class RowReader:
 
     def _check(self, tensor: Tensor, number: int, row: NDArray[Any]) -> None:
         if _core.checksum(row.data) != self._checksums[self._first[tensor.name] + number]:
-            raise UnreadableFile(
-                f"{tensor.path}: tensor {tensor.name!r} is damaged: it has another checksum; calibrate anew"
-            )
+            raise UnreadableFile(f"{tensor.path}: tensor {tensor.name!r} is damaged: it has another checksum")

@@ -67,7 +67,7 @@ def calibrate(
         Optional[str],
         typer.Option(
             metavar="SIZE",
-            help="Memory for sums of inputs, such as 2GB; others are kept on disk; default: all of it.",
+            help="Memory for sums of inputs, such as 2GB; those beyond it are on disk; default: all of it.",
         ),
     ] = None,
     random: Annotated[

@@ -126,7 +126,8 @@ def n_abreast(
     if budget is not None:
         room: float = budget - sum({model.path: model.n_bytes for model in models}.values())
     else:
-        room = (available_memory() or math.inf) / 2
+        free = available_memory()
+        room = math.inf if free is None else free / 2
     most = max([base, *others])
     return max(2, int(min((room - base) / most, len(models))))
 

@@ -195,6 +195,8 @@ def output_power(tensor: Tensor, weights: NDArray[np.float32], known: Calibratio
     if tensor.name in known.matrices:
         diagonals = known.diagonal(tensor.name).reshape(-1, tensor.n_per_row)
     for expert, load in enumerate(known.loads(tensor)):
+        if not load:
+            continue
         part = weights[expert * rows : (expert + 1) * rows]
         hessian = known.hessian(tensor.name, expert) if tensor.name in known.matrices else None
         if hessian is None:

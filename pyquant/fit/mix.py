@@ -88,7 +88,8 @@ class Mixer:
         progress: Progress = lambda what, done, total: None,
     ) -> None:
         self._model, self._calibration, self._folder = model, calibration, folder
-        self._output_side, self._threads, self._progress = output_side, threads, progress
+        self._output_side, self._split = output_side, split
+        self._threads, self._progress = threads, progress
         self._seconds: dict[str, float] = {}
         self._files = Files(model, calibration.path, folder, split=split, threads=threads)
         self._wanted = target.n_bytes(model, lambda like: self._files.mixture(like).n_bytes)
@@ -187,7 +188,8 @@ class Mixer:
                 progress=lambda done, total, _name: progress(done, total),
             )  # fmt: skip
             kld = baseline.kld_of(path, progress=partial(self._progress, "KLD of trials")).kld
-            return Trial(name, types, result.output_bytes, kld.mean, kld.error)
+            n_bytes = result.output_bytes if self._split is None else self._files.n_bytes(types, self._base)
+            return Trial(name, types, n_bytes, kld.mean, kld.error)
 
     def _speed(self, best: Trial, *, beside: Trial) -> ModelSpeed:
         n_ctx = self._model.hyperparameter("context_length", PROMPT)

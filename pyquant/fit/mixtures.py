@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -117,6 +118,7 @@ class Files:
         threads: int | None = None,
     ) -> None:
         self.model, self.calibration, self._folder = model, calibration, folder
+        self._most = split if isinstance(split, int) else sys.maxsize  # bytes of a shard's tensors
         sharding = None if split is None else Sharding.of(model, split)
         self._plan = partial(make_plan, model, threads=threads, sharding=sharding)
         names = quantizable(model)
@@ -136,6 +138,22 @@ class Files:
     def data_bytes(self, tensor: Tensor, type_: Type) -> int:
         """Give the bytes that a tensor takes in a file, with those that align the next."""
         return padded(tensor.n_rows * _core.row_bytes(int(type_), tensor.n_per_row))
+
+    def check_shards(self, options: Mapping[str, Sequence[Type]]) -> dict[str, list[Type]]:
+        """Leave out the types in which a tensor does not fit into a shard.
+
+        options: by name. Raises ConfigError: none is left of one.
+        """
+        fitting = {}
+        for tensor in self.tensors:
+            types = [t for t in options[tensor.name] if self.data_bytes(tensor, t) <= self._most]
+            if not types:
+                raise ConfigError(
+                    f"split-max-size: tensor {tensor.name!r} fits into {self._most:,} bytes in none of the "
+                    "types that it may get; give a larger size"
+                )
+            fitting[tensor.name] = types
+        return fitting
 
     def other_bytes(self, types: Mapping[str, Type], base: str) -> int:
         """Give the bytes of a file that are none of the quantized tensors'."""
@@ -228,7 +246,7 @@ def usable_at(
         for mixture in files.stock()
         if mixture.n_bytes <= n_bytes and set(mixture.types.values()) <= types
     ]
-    return stock, candidates(files.tensors, allowed, stock, floored)
+    return stock, files.check_shards(candidates(files.tensors, allowed, stock, floored))
 
 
 def base_of(stock: Sequence[Mixture]) -> str:

@@ -116,6 +116,8 @@ def _pieces(tensor: Tensor, types: Sequence[Type], loads: NDArray[np.float64]) -
     total = loads[experts].sum()  # a sample of experts stands for all tokens; for rows where none reaches it
     shares = loads[experts] / total if total else np.full(len(experts), 1 / len(experts))
     for expert, share in zip(experts, shares):
+        if not share:
+            continue
         for together, sharing in of_columns.items():
             matrix = list(matrices(tensor, together))[expert]
             yield _Piece(matrix, sharing, rows, share * tensor.n_rows / len(rows))

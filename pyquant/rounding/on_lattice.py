@@ -27,15 +27,15 @@ FIRST_ROWS = 32  # which tell all other matrices apart
 PIECE = 1 << 22  # weights that are looked at together
 
 
-# What was found of a model's tensors: plans of the same model ask again.
-_found: WeakKeyDictionary[ModelFile, dict[tuple[str, Type], _core.Encoder | None]] = WeakKeyDictionary()
+# What was found of a model's tensors, by its header, which copies of it share: each plan asks again.
+_found: WeakKeyDictionary[_core.Gguf, dict[tuple[str, Type], _core.Encoder | None]] = WeakKeyDictionary()
 
 
 def lattice_encoders(
     model: ModelFile, wanted: Sequence[tuple[Tensor, Type]], threads: int | None
 ) -> dict[str, _core.Encoder]:
     """Make by name what stores those of a model's tensors that lie on a lattice of their new type."""
-    found = _found.setdefault(model, {})
+    found = _found.setdefault(model.header, {})
     missing = [(tensor, type_) for tensor, type_ in wanted if (tensor.name, type_) not in found]
     with ThreadPoolExecutor(n_threads(threads)) as executor:
         made = executor.map(lambda each: lattice_encoder(*each), missing)

@@ -17,7 +17,7 @@ from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity, output_power
 from pyquant.models.model_file import ModelFile
 from tests.support.command import run
-from tests.support.models import F32, Model
+from tests.support.models import EXPERTS, F32, Model
 
 CTX = 64
 WORDS = ["he", "in", "an", "er", "tin", "at"]  # of two tokens each
@@ -174,10 +174,25 @@ def test_power_is_of_outputs_also_by_an_imatrix(generated, stats_of) -> None:
     diagonals = Calibration.read(stats_of(F32).with_name("imatrix.gguf"))
     for tensor in model.tensors:
         if tensor.name in known.matrices:
-            expected = output_power(tensor, tensor.weights(), known)
-            assert output_power(tensor, tensor.weights(), diagonals) == pytest.approx(expected, rel=0.5)
-            squares = np.vdot(tensor.weights(), tensor.weights())
-            assert output_power(tensor, tensor.weights(), Calibration.read(stats_of(F32))) != squares
+            weights = tensor.weights()
+            squares = np.square(weights) * diagonals.diagonal(tensor.name).reshape(1, -1)
+            assert output_power(tensor, weights, diagonals) == pytest.approx(squares.sum(), rel=1e-4)
+            by_hessian = output_power(tensor, weights, known)
+            assert output_power(tensor, weights, diagonals) == pytest.approx(by_hessian, rel=0.5)
+
+
+def test_experts_count_by_their_tokens(generated, stats_of) -> None:
+    model, known = ModelFile(generated(EXPERTS)), Calibration.read(stats_of(EXPERTS))
+    tensor = next(tensor for tensor in model.tensors if "ffn_down_exps" in tensor.name)
+    rows, loads = tensor.shape[1], known.loads(tensor)
+    parts = tensor.weights().reshape(tensor.n_experts, rows, -1)
+    own = [np.vdot(part @ known.hessian(tensor.name, i), part) for i, part in enumerate(parts)]
+    assert output_power(tensor, tensor.weights(), known) == pytest.approx(loads @ own, rel=1e-4)
+    of_all = Calibration.read(stats_of(EXPERTS).with_name("imatrix.gguf"))
+    of_all.counts = lambda name: np.array([64.0])  # type: ignore[method-assign]
+    assert of_all.loads(tensor).tolist() == [1.0] * tensor.n_experts
+    (unknown,) = (tensor for tensor in model.tensors if tensor.name == "token_embd.weight")
+    assert known.loads(unknown).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("dead", ["blk.0.attn_v.weight", "blk.1.attn_norm.weight"])

@@ -49,6 +49,7 @@ MASKED = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"  # dates
     r"|\b[\d.,]+ ?(?:[kMG]?B|[kMG]?tokens|tokens|weights|codes|chunks)(?:/s\b| per second\b)"  # rates
     r"|\b\d+(?:\.\d+)? (?:ms|s|min|h|hours?|minutes?|seconds?)\b"  # times
+    r"|─+"  # rules of tables, as wide as their figures
 )
 FRACTION = re.compile(r"\d*\.\d+")
 FIGURE = re.compile(rf"({FRACTION.pattern})(?: ± ({FRACTION.pattern}))?")  # and its standard error

@@ -95,8 +95,8 @@ def output_hessians(
     if (free := available_memory()) is not None and free < 4 * floats:
         raise NotEnoughMemory(
             f"output-side Hessians of {model.path} take {4 * floats / 1e9:.2f} GB of memory, and "
-            f"{free / 1e9:.2f} GB are available; `pyquant quantize --method best` makes those of the "
-            "narrowest matrices alone"
+            f"{free / 1e9:.2f} GB are available; `pyquant quantize --method best` without --hessian makes "
+            "those of the narrowest matrices alone"
         )
     rng = np.random.default_rng(SEED)
     places = {name: place for place, name in enumerate(graph.names)}

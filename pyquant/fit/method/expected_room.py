@@ -80,7 +80,7 @@ def _mixing(work: Work) -> int:
     if not work.mixed:
         return 0
     of_kinds: Counter[str] = Counter()
-    if not work.has_output_side:  # all tensors of a kind are held, rounded, beside the mapped model
+    if not work.knows_gradients:  # all tensors of a kind are held, rounded, beside the mapped model
         for tensor in work.model.tensors:
             of_kinds[kind_of(tensor.name)] += tensor.n_bytes
     return max(of_kinds.values(), default=0) + context_memory(work.model, work.n_ctx, BATCH)

@@ -155,7 +155,7 @@ def passes_of_mix(work: Work) -> float:
     is behind it, in the mean, and kinds of tensors are compared too.
     """
     compared = 1.0 + work.n_tried
-    if work.has_output_side:
+    if work.knows_gradients:
         return MEASURED * compared
     of_sensitivity = CTX * sensitivity_chunks(work.n_tokens, len(work.matrices)) / work.n_ctx
     kinds = {kind_of(tensor.name) for tensor in work.matrices}

@@ -20,6 +20,7 @@ from pyquant.fit.method.hessian import (
 from pyquant.fit.method.probe import Probe
 from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, stages_of
+from pyquant.fit.mix_model import by_gradients
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
 
@@ -193,10 +194,15 @@ class Work:
 
     @property
     def has_output_side(self) -> bool:
-        """Whether the statistics have output-side Hessians, and with them gradients."""
+        """Whether the statistics have output-side Hessians."""
         if self.given:
             return self.method == "best" and has_output_hessians(self.given)
         return self.n_output_side > 0
+
+    @property
+    def knows_gradients(self) -> bool:
+        """Whether the statistics have what spares sensitivities their measurement."""
+        return bool(by_gradients(self.model, self.given)) if self.given else self.n_output_side > 0
 
     @property
     def n_tried(self) -> int:
@@ -204,7 +210,7 @@ class Work:
 
         They are of one round or two, and a stock mixture's: gradients spare a round.
         """
-        return 2 if self.has_output_side else 3
+        return 2 if self.knows_gradients else 3
 
     @property
     def n_propagated(self) -> int:

@@ -91,7 +91,7 @@ class HessianMaker:
             self._tell(f"{path}: made from other texts or chunks, and used as it is; --text chooses stages")
         has_output_hessian = has_output_hessians(known)
         if output_side and not has_output_hessian:
-            remedy = f"`pyquant calibrate --output-side {OUTPUT_SIDE_CHUNKS}` makes them"
+            remedy = f"`pyquant calibrate --output-side {OUTPUT_SIDE_CHUNKS} --process-output` makes them"
             self._leave_out(why_unknown(self._model) or f"{path} has none; {remedy}")
         return Hessian(path, True, has_output_hessian)
 
@@ -175,7 +175,7 @@ class HessianMaker:
             known.check_model(self._model, self._model.sha256())
             known.check_rows()
         except ModelFileError as error:
-            self._tell(f"{error}: made again")
+            self._tell(f"{error}: the cache's are made again")
             path.unlink(missing_ok=True)
             return None
         return has_output_hessians(known)

@@ -145,7 +145,7 @@ def quantize(
     elif pure and method in BY_GPTQ:
         raise ConfigError("pure: a size mixes types with gptq and best; give a type")
     else:
-        type = with_spare(model, type, common, method, split, trains_scales=trains_scales)
+        type = with_spare(type, method, trains_scales=trains_scales)
         name = stock_for(model, type, common, method, split)
     stock = make_mode({"mode": f"ggml:{name}", **common})
     n_evaluated = 0 if evaluate is None else check_evaluation(model, evaluate)
@@ -245,8 +245,8 @@ def _without_method(request: Request, common: dict[str, Any]) -> Request:
     """Ask for llama-quantize's file instead. Raises ConfigError: of a size, no type fits."""
     name = request.name
     if request.mixed is not None:
-        wanted = with_spare(request.model, request.mixed, common, "rtn", request.split)
-        name = stock_for(request.model, wanted, common, "rtn")
+        wanted = with_spare(request.mixed, "rtn")
+        name = stock_for(request.model, wanted, common, "rtn", request.split)
     return replace(request, method="rtn", name=name, stock=make_mode({"mode": f"ggml:{name}", **common}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.metadata import most_equalization_bytes, most_importance_bytes, most_trained_bytes
-from pyquant.rounding.shards import Sharding, Split
+from pyquant.rounding.shards import Sharding, ShardTooSmall, Split
 from pyquant.schemes.ggml_type import KNOWN
 from pyquant.schemes.settings import make_mode
 
@@ -43,32 +44,13 @@ def check_type(type: str) -> None:
         raise ConfigError(f"type: {type!r} is none of llama-quantize's{hint} types: {', '.join(KNOWN)}")
 
 
-def with_spare(
-    model: ModelFile,
-    wanted: WantedSize,
-    more: dict[str, Any],
-    method: str,
-    split: Split | None,
-    *,
-    trains_scales: bool = False,
-) -> WantedSize:
+def with_spare(wanted: WantedSize, method: str, *, trains_scales: bool = False) -> WantedSize:
     """Leave room for what a method adds to headers when types are chosen.
 
-    Where types are not mixed, headers of shards are among it; a mix knows its own.
-
-    model, wanted, more, method: as for `stock_for`.
     trains_scales: whether scales are trained at last, which is said too.
-    Raises ConfigError: no type fits.
     """
     most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
     spare = (most() if most else 0) + (most_trained_bytes() if trains_scales else 0)
-    if split is not None and method not in BY_GPTQ:
-        sharding = Sharding.of(model, split)
-        largest = _largest(model, replace(wanted, spare=spare), more, method)
-        mode = make_mode({**more, "mode": f"ggml:{largest}"})
-        whole, shards = (make_plan(model, mode, calibrates=True, sharding=each) for each in (None, sharding))
-        headers = shards.output_bytes - whole.output_bytes
-        spare += headers + headers // max(1, len(shards.files) - 1)  # a smaller type may have one more
     return replace(wanted, spare=spare)
 
 
@@ -96,19 +78,22 @@ def stock_for(
         check_type(wanted.like)
     if method in BY_GPTQ:
         _check_mixed(model, wanted, split, output_side=method == "best" and why_unknown(model) is None)
-    return _largest(model, wanted, more, method)
+    sharding = None if split is None else Sharding.of(model, split)
 
-
-def _largest(model: ModelFile, wanted: WantedSize, more: dict[str, Any], method: str) -> str:
     def bytes_of(type: str) -> int:
         mode = make_mode({**more, "mode": f"ggml:{type}"}, "like")
-        return make_plan(model, mode, calibrates=method != "rtn").output_bytes
+        return make_plan(model, mode, calibrates=method != "rtn", sharding=sharding).output_bytes
 
     names = [*STOCK, wanted.like.upper()] if wanted.like else list(STOCK)
-    sizes = {name: bytes_of(name) for name in names}
+    sizes = {}
+    for name in names:
+        with suppress(ShardTooSmall):
+            sizes[name] = bytes_of(name)
     most = wanted.n_bytes(model, bytes_of)
-    least = min(sizes, key=lambda name: sizes[name])
     fitting = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}
+    if not sizes:
+        bytes_of(names[0])  # says which tensor no shard holds
+    least = min(sizes, key=lambda name: sizes[name])
     if not fitting and method not in BY_GPTQ:
         raise ConfigError(
             f"target: {most + wanted.spare:,} bytes are less than a size takes: {least} takes up "

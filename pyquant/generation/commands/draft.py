@@ -17,7 +17,7 @@ from pyquant.cli.progress import count_bar
 from pyquant.cli.single_values import Commands
 from pyquant.cli.streams import hear_loggers
 from pyquant.generation.commands import generation_options
-from pyquant.generation.commands.speculative import DraftModel, named_draft, say_pair
+from pyquant.generation.commands.speculative import AUTO, DraftModel, named_draft, say_pair
 
 if TYPE_CHECKING:
     from pyquant.generation.sampling.prompt import Prompt
@@ -165,7 +165,7 @@ def search(
     from pyquant.models.model_file import open_model
 
     hear_loggers()
-    file, sources = open_model(target), [target, prompts, costs]
+    file, sources = open_model(target), [target, *([] if draft == AUTO else [Path(draft)]), prompts, costs]
     if output is not None:
         check_output(output, sources=sources, force=force)
     names = policy or list(FAMILIES)
@@ -199,7 +199,7 @@ def search(
         "oracle": asdict(replay.run(ORACLE)),
     }
     if output is not None:
-        write_json(output, result, sources=[*sources, Path(draft)], force=force)
+        write_json(output, result, sources=sources, force=force)
     show(result, json, _print_found, keep=True)
 
 

@@ -19,6 +19,7 @@ from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.types_for_size import stock_for, with_spare
 from pyquant.fit.mixtures import WantedSize
 from pyquant.models.model_file import open_model
+from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.equalize.equalize_model import equalize_model
 from pyquant.rounding.make_plan import make_plan
 from pyquant.schemes.settings import make_mode
@@ -136,7 +137,7 @@ def test_a_mix_leaves_room_for_what_equalization_writes(short: Path, tmp_path: P
         make_plan(open_model(model), make_mode({"mode": "ggml:Q4_K_M", "hessian": stats})).output_bytes
         for model, stats in ((model_path(), statistics), (equalized, of_equalized))
     ]
-    wanted = with_spare(open_model(model_path()), WantedSize(target_size=1), {}, "best", None)
+    wanted = with_spare(WantedSize(target_size=1), "best")
     assert 0 < sizes[1] - sizes[0] <= wanted.spare
 
 
@@ -277,3 +278,21 @@ def test_the_context_of_an_evaluation_is_the_model_s(source: Path, short: Path, 
     assert told.returncode == 0, told.stderr
     assert "of 256, base's perplexity" in told.stdout
     assert "may be nonsense" not in told.stderr
+
+
+def test_types_that_no_shard_holds_are_in_no_mix(source: Path, short: Path, tmp_path: Path) -> None:
+    tensors = {tensor.name: tensor for tensor in open_model(source).tensors}
+
+    def largest(name: str, **options: object) -> int:
+        done = quantize(
+            source, tmp_path / name, WantedSize(target_bpw=20), method="gptq", text=short, n_ctx=64,
+            n_chunks=16, **options,
+        )  # fmt: skip
+        types = {each["name"]: Type[each["type"]] for each in done.result["tensors"]}
+        return max(
+            tensor.n_rows * _core.row_bytes(int(types[name]), tensor.n_per_row)
+            for name, tensor in tensors.items()
+        )
+
+    most = largest("free.gguf") - 4096
+    assert largest("out.gguf", split=most) <= most

@@ -125,9 +125,11 @@ def test_policies_run_beside_no_draft(q4_0: Path, tmp_path: Path) -> None:
     assert (alone["ratio"], alone["drafted"], alone["acceptance"]) == (1, 0, None)
     assert fixed["tokens"] == alone["tokens"] == 2 * 2 * 16
     assert fixed["flips"] == [[], []]
-    assert fixed["ratio_low"] <= fixed["ratio"] <= fixed["ratio_high"]
+    assert fixed["ratio"] > 0
+    assert (fixed["ratio_low"], fixed["ratio_high"], result["apart"]) == (None, None, False)
     assert 0 < fixed["accepted"] <= fixed["drafted"]
     table = run(*words, "--policy", "fixed:k=2", "--check")
+    assert "2 prompts say nothing of chance; give 4 or more" in table.stdout
     assert "fixed:k=2: all 2 completions are the target's own, token for token" in table.stdout
     drawn = run(*words, "--check", "--temperature", 1)
     assert drawn.returncode == 2
@@ -197,6 +199,7 @@ def test_calls_are_checked_before_a_draft_is_made(tmp_path: Path, monkeypatch: p
         (["run", "--costs", there], "is no output of `pyquant draft costs`"),
         (["search", "--costs", costs, "-o", found], "exists; --force replaces it"),
         (["search", "--costs", costs, "--policy", "nonsense"], "there is none"),
+        (["search", "--costs", costs, "-o", costs, "--force"], "is the input, which is never overwritten"),
     ):
         command, *options = map(str, words)
         done = CliRunner().invoke(

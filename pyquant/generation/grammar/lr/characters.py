@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 LAST = 0x10FFFF
 Range = tuple[int, int]  # first and last code point, or byte
@@ -70,3 +71,33 @@ def utf8(first: int, last: int) -> list[list[Range]]:
             if last & low != low:
                 return utf8(first, (last & ~low) - 1) + utf8(last & ~low, last)
     return [list(zip(chr(first).encode(), chr(last).encode(), strict=True))]
+
+
+def characters_of(operation: str, argument: Any, flags: int) -> list[Range]:
+    """Return the characters that an operation of Python's reader of expressions matches, one of them."""
+    if operation == "ANY":
+        return complement([] if flags & re.DOTALL else [(10, 10)])
+    if operation == "NOT_LITERAL":
+        return complement(_cases([(argument, argument)], flags))
+    if operation == "LITERAL":
+        return _cases([(argument, argument)], flags)
+    negated = str(argument[0][0]) == "NEGATE"
+    ranges: list[Range] = []
+    for kind, value in argument[negated:]:
+        if str(kind) == "CATEGORY":
+            ranges += _category(str(value), flags)
+        else:
+            ranges += _cases([value if str(kind) == "RANGE" else (value, value)], flags)
+    return complement(ranges) if negated else union(ranges)
+
+
+def _cases(ranges: list[Range], flags: int) -> list[Range]:
+    return both_cases(ranges) if flags & re.IGNORECASE else ranges
+
+
+def _category(name: str, flags: int) -> list[Range]:
+    letter = {"DIGIT": "d", "SPACE": "s", "WORD": "w"}[name.rsplit("_", 1)[1]]
+    ranges = list(category(letter))
+    if flags & re.ASCII:
+        ranges = [(first, min(last, 127)) for first, last in ranges if first < 128]
+    return complement(ranges) if "_NOT_" in name else ranges
