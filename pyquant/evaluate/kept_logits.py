@@ -14,7 +14,7 @@ from pyquant import _core
 from pyquant.errors import OutputError
 from pyquant.evaluate.kld import Scores
 from pyquant.files.output_file import output_errors, write_fully
-from pyquant.llama.chunks import Chunks, n_scored_together
+from pyquant.llama.chunks import n_scored_together
 
 # Bytes that are kept in memory even where a batch's logits take less: several batches then share a context.
 IN_MEMORY = 1 << 26
@@ -25,10 +25,10 @@ def bytes_in_memory(n_vocab: int, n_ctx: int) -> int:
     return max(IN_MEMORY, 4 * n_vocab * n_scored_together(n_ctx))
 
 
-def bytes_on_disk(chunks: Chunks, n_vocab: int) -> int:
-    """Return how many bytes of a text's logits `KeptLogits` keeps in the folder for temporary files."""
-    n_bytes = 4 * n_vocab * chunks.n_chunks * chunks.n_scored
-    return 0 if n_bytes <= bytes_in_memory(n_vocab, chunks.n_ctx) else n_bytes
+def bytes_on_disk(n: int, n_vocab: int, n_ctx: int) -> int:
+    """Return how many bytes `KeptLogits` takes in the folder for temporary files; its parameters."""
+    n_bytes = 4 * n_vocab * n
+    return 0 if n_bytes <= bytes_in_memory(n_vocab, n_ctx) else n_bytes
 
 
 class KeptLogits:
@@ -46,11 +46,12 @@ class KeptLogits:
         self._row_bytes = 4 * n_vocab
         self._stack = ExitStack()
         self._logits: NDArray[np.float32] | None = None
-        if n * self._row_bytes <= bytes_in_memory(n_vocab, n_ctx):
+        on_disk = bytes_on_disk(n, n_vocab, n_ctx)
+        if not on_disk:
             self._logits = np.empty((n, n_vocab), np.float32)
             return
         self._portion = np.empty((n_scored_together(n_ctx), n_vocab), np.float32)
-        self._reserve(n * self._row_bytes)
+        self._reserve(on_disk)
 
     def _reserve(self, n_bytes: int) -> None:
         folder = tempfile.gettempdir()

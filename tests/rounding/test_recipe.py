@@ -129,7 +129,7 @@ def test_patterns_that_are_wrong_are_named(generated, patterns: Path, text: str,
 
 
 def test_a_recipe_may_leave_all_matrices_as_floats(generated, tmp_path: Path) -> None:
-    """Where no block divides rows of some, which have no part in it."""
+    """Matrices whose rows no block divides have no part in it."""
     model = ModelFile(generated(ODD_ROWS))
     named = {
         tensor.name: Choice(tensor.type)

@@ -38,7 +38,8 @@ def on_disk(work: Work) -> int:
 
 def in_temporary(work: Work) -> int:
     """Count bytes in the folder for temporary files: of mixing and stages beside logits, or of a peer."""
-    logits = bytes_on_disk(work.texts.held_out, n_vocab(work.model))
+    chunks = work.texts.held_out
+    logits = bytes_on_disk(chunks.n_chunks * chunks.n_scored, n_vocab(work.model), chunks.n_ctx)
     tried = work.n_tried * work.output_bytes if work.mixed else 0
     of_inputs = work.given.path.stat().st_size if work.given else work.hessian_bytes
     equalized = work.model.n_bytes + of_inputs if work.n_propagated else 0

@@ -15,7 +15,6 @@ from typing import Any
 from pyquant.generation.grammar.lr.characters import Range, characters_of
 
 SINGLE = ("LITERAL", "NOT_LITERAL", "IN", "ANY")  # what matches one character
-OF_ONE_LENGTH = "of one length"  # alternatives that are
 ALL = [(0, 0x10FFFF)]
 
 Part = tuple[str, Any]  # an operation of Python's reader, and its arguments
@@ -43,10 +42,9 @@ def _alternatives_may(alternatives: list[list[Part]]) -> bool:
     if not any(map(_has_lazy, (part for parts in alternatives for part in parts))):
         return False
     for parts in alternatives:
-        lazy = [i for i, (name, _) in enumerate(parts) if name == "MIN_REPEAT"]
-        if not parts or not all(_is_fixed(part) or _is_lazy_of_one(part) for part in parts):
+        if not parts or parts[0][0] == "MIN_REPEAT":
             return True
-        if lazy and lazy[0] == 0:
+        if not all(_is_fixed(part) or _is_lazy_of_one(part) for part in parts):
             return True
     return any(_overlap(_first(one[0]), _first(other[0])) for one, other in combinations(alternatives, 2))
 

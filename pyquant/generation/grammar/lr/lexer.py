@@ -121,12 +121,19 @@ def _without_dead_ends(
     return np.where(alive[next_states], next_states, NONE).astype(np.int32), winners
 
 
+def _neighbors(next_states: NDArray[np.int32]) -> tuple[list[set[int]], list[list[int]]]:
+    """List by state those that may follow, and those that it may follow."""
+    following = [set(row) - {NONE} for row in next_states.tolist()]
+    before: list[list[int]] = [[] for _ in following]
+    for state, states in enumerate(following):
+        for each in states:
+            before[each].append(state)
+    return following, before
+
+
 def _bytes_to_an_end(next_states: NDArray[np.int32], winners: NDArray[np.int32]) -> NDArray[np.int32]:
     """(n_states,) int32: the fewest bytes after which a terminal may end; NONE: none does."""
-    before: list[list[int]] = [[] for _ in winners]
-    for state, row in enumerate(next_states.tolist()):
-        for following in set(row) - {NONE}:
-            before[following].append(state)
+    _, before = _neighbors(next_states)
     distances = np.where(winners == NONE, NONE, 0).astype(np.int32)
     todo = np.flatnonzero(winners != NONE).tolist()
     for state in todo:
@@ -139,11 +146,7 @@ def _bytes_to_an_end(next_states: NDArray[np.int32], winners: NDArray[np.int32])
 
 def _bytes_to_the_last_end(next_states: NDArray[np.int32]) -> NDArray[np.int32]:
     """(n_states,) int32: the most bytes that may follow, of states that all may end; NONE: without bound."""
-    following = [set(row) - {NONE} for row in next_states.tolist()]
-    before: list[list[int]] = [[] for _ in following]
-    for state, states in enumerate(following):
-        for each in states:
-            before[each].append(state)
+    following, before = _neighbors(next_states)
     left = [len(states) for states in following]
     distances = np.full(len(following), NONE, np.int32)
     todo = [state for state, n in enumerate(left) if n == 0]
