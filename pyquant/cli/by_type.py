@@ -162,18 +162,18 @@ def quantize_by_type(
     from pyquant.calibration.calibrate import DEFAULT_CTX
     from pyquant.fit.evaluation import Evaluation
     from pyquant.fit.method.quantize import quantize
-    from pyquant.models.model_file import ModelFile
+    from pyquant.models.model_file import open_model
 
     check_mode(mode)
     if method.chunks is not None and method.evaluate is None:
         raise ConfigError("--chunks: is of --evaluate; --calibration-chunks is of methods that calibrate")
-    evaluate = None
+    model, evaluate = open_model(source), None
     if method.evaluate:
-        trained = ModelFile(source).hyperparameter("context_length", DEFAULT_CTX)
+        trained = model.hyperparameter("context_length", DEFAULT_CTX)
         evaluate = Evaluation(method.evaluate, method.ctx or min(DEFAULT_CTX, trained), method.chunks)
     with phases() as progress:
         done = quantize(
-            source, output, type_, method=method.method or "rtn", effort=method.effort or "normal",
+            model, output, type_, method=method.method or "rtn", effort=method.effort or "normal",
             imatrix=mode.imatrix,
             text=method.text or None, hessian=mode.hessian, n_ctx=method.ctx,
             n_chunks=method.calibration_chunks, pure=bool(mode.pure), requantize=bool(mode.requantize),

@@ -139,7 +139,7 @@ class Files:
         """Give the bytes that a tensor takes in a file, with those that align the next."""
         return padded(tensor.n_rows * _core.row_bytes(int(type_), tensor.n_per_row))
 
-    def check_shards(self, options: Mapping[str, Sequence[Type]]) -> dict[str, list[Type]]:
+    def fitting_shards(self, options: Mapping[str, Sequence[Type]]) -> dict[str, list[Type]]:
         """Leave out the types in which a tensor does not fit into a shard.
 
         options: by name. Raises ConfigError: none is left of one.
@@ -246,7 +246,7 @@ def usable_at(
         for mixture in files.stock()
         if mixture.n_bytes <= n_bytes and set(mixture.types.values()) <= types
     ]
-    return stock, files.check_shards(candidates(files.tensors, allowed, stock, floored))
+    return stock, files.fitting_shards(candidates(files.tensors, allowed, stock, floored))
 
 
 def base_of(stock: Sequence[Mixture]) -> str:
