@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 
-SPECIAL = re.compile(r"[\\`*\[\]<>|!#~&$]")
+SPECIAL = re.compile(r"[\\`*\[\]<>|!#~&$]|(?<![^\W_])_|_(?![^\W_])")  # underscores within words are none
 
 
 def plain(text: str) -> str:

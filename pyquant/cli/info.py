@@ -9,6 +9,7 @@ import typer
 
 from pyquant.cli import options, paths
 from pyquant.cli.output import number, percent, print_table, show, size
+from pyquant.errors import ConfigError
 
 LONGEST = 200  # characters of a value; chat templates are longer
 
@@ -29,6 +30,8 @@ def info(
     from pyquant.models.info import model_info
 
     if model is None:
+        if tensors:
+            raise ConfigError("--tensors: lists those of a model; give MODEL.gguf")
         show(environment(), json, _print_environment)
         return
     result = model_info(model).to_json()

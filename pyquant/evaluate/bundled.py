@@ -22,6 +22,7 @@ N_QUESTIONS = 16  # which are answered together
 ANSWER_TOKENS = 96  # of an answer, at most
 SEED = 46  # none that calibration writes with
 OWN_CHAT = "own-chat"  # what results call these answers
+NO_OWN_CHAT = f"%s: has no chat template, so there is no text {OWN_CHAT}"
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def bundled_texts(base: Path, threads: int | None = None) -> list[Named]:
     texts: list[Named] = [NamedText(text.name, read_text(text.path), "bundled") for text in BUNDLED_TEXTS]
     with Model(base) as model:
         if model.chat_template() is None:
-            logger.warning("%s: has no chat template, so there is no text %s", base, OWN_CHAT)
+            logger.warning(NO_OWN_CHAT, base)
             return texts
         return [*texts, own_chat(model, threads)]
 

@@ -213,6 +213,8 @@ def _totals(counts: Iterable[CodeCounts]) -> list[CodeCounts]:
 
 def _nothing_to_count(model: ModelFile, mode: Mode | None) -> Exception:
     model.architecture  # noqa: B018 - what is no model has none, and is refused for that
+    if not model.tensors:
+        return ModelFileError(f"{model.path}: has no tensors")
     types = ", ".join(sorted({tensor.type.name for tensor in model.tensors}))
     if mode is not None:
         quantized = any(tensor.type not in UNQUANTIZED for tensor in model.tensors)

@@ -229,11 +229,17 @@ def _add_texts(settings: dict[str, Any], key: str, folder: Path, more: Sequence[
     files = settings.get(key, [])
     if isinstance(files, (list, dict)):
         named = files.items() if isinstance(files, dict) else [(None, file) for file in files]
-        settings[key] = [
-            {"path": folder / file, "name": name} if isinstance(file, str) else file for name, file in named
-        ]
+        settings[key] = [_beside(folder, name, file) for name, file in named]
         pairs = [(None, file) if isinstance(file, Path) else file for file in more]
         settings[key] += [{"path": file, "name": name} for name, file in pairs]
+
+
+def _beside(folder: Path, name: str | None, file: Any) -> Any:
+    if isinstance(file, str):
+        return {"path": folder / file, "name": name}
+    if isinstance(file, dict) and isinstance(file.get("path"), str):
+        return {"name": name, **file, "path": folder / file["path"]}
+    return file
 
 
 def _place_files(study: StudyConfig, folder: Path) -> None:

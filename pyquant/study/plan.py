@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 from pyquant import _core
 from pyquant.errors import ConfigError, ModelFileError
+from pyquant.evaluate.bundled import NO_OWN_CHAT
 from pyquant.files.text import read_text
 from pyquant.llama.cache import head_lengths
 from pyquant.llama.cache_types import F16_CACHE
@@ -24,6 +26,8 @@ from pyquant.study.quantizer import FILES, Quantizer
 from pyquant.study.sources import Given, Hashing, Source, read_sources
 from pyquant.study.store import Run, Store, digest
 from pyquant.study.study_text import StudyText, study_texts
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ def make_plan(
     sources = read_sources(config.models, store.folder / "hashes.json", hashing)
     for source in sources:
         _check_texts(source, texts)
+    if not any(source.has_chat_template for source in sources):
+        texts = [text for text in texts if text.kind != "answers"]
     evaluation: dict[str, Any] = {"n_ctx": config.ctx, "n_chunks": config.chunks}
     if any(quantizer.needs_evaluation for quantizer in quantizers):
         evaluation["text"] = read_text(config.texts[0].path).sha256
@@ -173,8 +179,11 @@ def _texts(config: StudyConfig) -> list[StudyText]:
 
 def _check_texts(source: Source, texts: Sequence[StudyText]) -> None:
     """Refuse what a model cannot be run with, before anything is made. Raises ModelFileError, ConfigError."""
-    if not source.has_chat_template and any(text.kind == "chat" for text in texts):
+    kinds = set() if source.has_chat_template else {text.kind for text in texts}
+    if "chat" in kinds:
         raise ModelFileError(f"{source.path}: has no chat template, which `chats` need; leave one out")
+    if "answers" in kinds:
+        logger.warning(NO_OWN_CHAT, source.path)
     caches = dict.fromkeys(text.cache for text in texts if text.cache != F16_CACHE)
     lengths = head_lengths(ModelFile(source.path)) if caches else ()
     for cache in caches:
@@ -212,7 +221,7 @@ def _runs(
         for text in plan.texts_of(metric):
             read = text
             if text and text.kind == "answers":
-                if own_chat is None:  # the model has no template to be asked in
+                if own_chat is None:
                     continue
                 read = replace(text, sha256=own_chat.run.key)
             inputs = _inputs(row.source, metric.name) | {"quantizer": made_of}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.errors import ConfigError
 from pyquant.evaluate.bundled import ANSWER_TOKENS, N_QUESTIONS
+from pyquant.files.sha256 import files_sha256
 from pyquant.files.text import Text, read_text
 from pyquant.fit.learn_tables import Per
 from pyquant.fit.method.split_text import default_texts
@@ -126,7 +126,7 @@ def quantizer_inputs(
     if mode.hessian:
         inputs["gptq"] = GPTQ_VERSION
     if mode.error_propagation:
-        inputs["error_propagation"] = PROPAGATED_VERSION
+        inputs["propagated"] = PROPAGATED_VERSION
     if quantizer.measured:
         inputs["sensitivity"] = {"n_ctx": evaluation["n_ctx"]}
     elif inputs.get("sensitivity"):
@@ -157,7 +157,7 @@ def quantizer_inputs(
 def file_sha256(key: str, path: str | Path) -> str:
     """Hash a file. Raises ConfigError, naming the key."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return files_sha256([Path(path)])
     except OSError as error:
         raise ConfigError(f"{key}: {path}: {error.strerror}") from None
 

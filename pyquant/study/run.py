@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import time
@@ -27,6 +28,8 @@ from pyquant.study.report.html import report
 from pyquant.study.sources import Given, Hashing
 from pyquant.study.store import Store, digest
 from pyquant.study.task import Outcome, Task
+
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY = 0.25  # seconds
 
@@ -178,6 +181,8 @@ def _remove_models(plan: StudyPlan, store: Store) -> None:
         for need in row.needs:
             for file in need.large:
                 file.unlink(missing_ok=True)
+    if others := list(store.models.iterdir()):
+        logger.warning("%s: models that this study does not name stay: %d", store.models, len(others))
 
 
 def _said(error: Exception, folder: Path) -> str:

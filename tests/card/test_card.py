@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from pyquant.card import page
+from pyquant.card.listed_file import ListedFile
 from pyquant.card.markdown import cell, command, yaml
-from pyquant.card.results import read_results
+from pyquant.card.results import Compared, Results, Speed, read_results
 from pyquant.card.write import write_card
 from pyquant.errors import ConfigError, OutputError
 from pyquant.rounding.quantize_model import quantize_model
@@ -81,6 +83,45 @@ def test_a_card_has_what_a_hub_shows(folder: Path) -> None:
     assert ["wiki.txt", "5,100 tokens in 20 chunks of 512", "a" * 64] in cells
     assert text.endswith("```\n")
     assert [file["name"] for file in done["files"]] == list(NAMES)
+
+
+def listed(sizes: dict[str, int]) -> dict[str, ListedFile]:
+    return {
+        name: ListedFile([(name, size, "")], size, size / 2e8, "", {}, {}) for name, size in sizes.items()
+    }
+
+
+def test_files_are_listed_by_size_behind_their_base() -> None:
+    files = listed({"base.gguf": 3_000_000_000, "large.gguf": 2_000_000_000, "small.gguf": 900_000_000})
+    compared = Compared.model_validate(compare(["large.gguf", "small.gguf"]))
+    title, base, *others = rows(page.kld_table(compared, files, cached=False))
+    assert title[:4] == ["file", "size", "bits per weight", "mean KLD"]
+    assert base == ["base.gguf", "3.00 GB", "15.00", "", "", "", "", "", "19.5000 ± 0.5000"]
+    assert [row[:4] for row in others] == [
+        ["small.gguf", "900.0 MB", "4.50", "0.02000 ± 0.00100"],
+        ["large.gguf", "2.00 GB", "10.00", "0.04000 ± 0.00100"],
+    ]
+    assert [row[-1] for row in others] == ["21.0000 ± 0.5000 (+5.00 %)", "20.0000 ± 0.5000 (+0.00 %)"]
+
+
+def test_shares_stand_below_what_they_come_of() -> None:
+    klds = {"weights": 0.04, "activations": 0.02, "cache": 0.01, "total": 0.07}
+    parts = {name: {"kld": kld, "error": kld / 10} for name, kld in klds.items()}
+    compared = Compared.model_validate(compare(NAMES) | {"shares": [{"model": "a.gguf", **parts}]})
+    assert rows(page.shares_table(compared)) == [
+        ["file", "weights", "8-bit activations", "cache", "mean KLD"],
+        ["a.gguf", "0.04000 ± 0.00400", "0.02000 ± 0.00200", "0.01000 ± 0.00100", "0.07000"],
+    ]
+
+
+def test_speeds_are_medians_with_the_least_and_the_most() -> None:
+    measured = speed(["a.gguf"])
+    measured["models"][0]["generation"] = {"tokens_per_second": 9, "low": 8, "high": 11, "rounds": [8, 9, 11]}
+    results = Results([], [], [Speed.model_validate(measured)], [], set())
+    assert rows(page.speed_tables(results, listed({"a.gguf": 1_000_000_000}))) == [
+        ["file", "size", "bits per weight", "prompt 512, t/s", "generation 128, t/s"],
+        ["a.gguf", "1.00 GB", "5.00", "100.0 (90.0 to 110.0)", "9.0 (8.0 to 11.0)"],
+    ]
 
 
 def test_caches_shares_and_several_texts_have_tables_of_their_own(folder: Path) -> None:
@@ -160,6 +201,7 @@ def test_the_pack_of_a_new_type_has_what_llama_cpp_asks_for(folder: Path) -> Non
 
 def test_names_of_unknown_origin_stay_texts() -> None:
     hostile = "a|b\n# c `d` <script> [x](http://e) $(f) ![i](j)\u202e"
+    assert cell("_q4_0_.gguf") == r"\_q4_0\_.gguf"
     assert "\n" not in cell(hostile) + yaml(hostile) + command("echo", hostile)
     (token,) = [
         t for t in MarkdownIt("commonmark").enable("table").parse(cell(hostile)) if t.type == "inline"

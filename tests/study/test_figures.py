@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pyquant.errors import StudyError
 from pyquant.study.results.comparison import gptq_rows
 from pyquant.study.results.figures import CAP, MOST_TICKS, Points, figure
 from pyquant.study.results.read import Measurement, ModelResults, RowResults
@@ -93,6 +95,20 @@ def test_ecsq_points_are_named_by_the_axis_alone() -> None:
     }
     (axes,) = figure(tradeoff(model, 0)).axes
     assert sorted(text.get_text() for text in axes.texts) == ["3", "4"]
+
+
+def test_a_study_without_kld_has_no_figure_of_it() -> None:
+    with pytest.raises(StudyError, match="no quantizer of model has both size and KLD"):
+        tradeoff(model_of(("ggml:Q4_0", "gptq"), klds=[0.0]), 0)
+
+
+def test_settings_of_gptq_tell_rows_apart() -> None:
+    model = model_of(("ggml:Q4_0", "gptq"), ("ggml:Q4_0", "gptq"), ("q8_0", "gptq"), klds=[0.2, 0.1, 0.1])
+    alike = [replace(row, alike=row.mode or "") for row in model.rows]
+    rows = gptq_rows(replace(model, rows=alike), 0)
+    assert [(row["quantizer"], row["kld"]) for row in rows] == [
+        ("ggml:Q4_0 0", 0.2), ("ggml:Q4_0 1", 0.1), ("q8_0", 0.1),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("klds", [[0.0, 0.1], [0.1, 0.0]], ids=str)

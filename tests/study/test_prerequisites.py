@@ -254,6 +254,14 @@ def test_keys_of_calibrations(bench: Bench, tmp_path: Path) -> None:
         assert kinds == ["calibrate", "quality", "quality", "size", "size"], change
 
 
+def test_each_number_of_propagated_chunks_has_another_key() -> None:
+    gptq = {"mode": "ggml:Q4_0", "hessian": "in_domain"}
+    every = [gptq | {"error_propagation": n} for n in (8, 16)]
+    few, many = make_quantizers(every, {}, {"in_domain": CalibrationConfig(name="in_domain")})
+    in_domain = {"in_domain": CalibrationInputs([], [], None, None, 0.25)}
+    assert quantizer_inputs(few, in_domain, {}) != quantizer_inputs(many, in_domain, {})
+
+
 @pytest.mark.parametrize("changed", ["GPTQ_VERSION", "PROPAGATED_VERSION"])
 def test_a_file_that_comes_out_otherwise_has_another_key(
     changed: str, monkeypatch: pytest.MonkeyPatch

@@ -167,6 +167,18 @@ def test_quantized_models_may_be_kept(lab: Lab, tmp_path: Path) -> None:
     assert len(list((tmp_path / "results" / "models").glob("*.gguf"))) == 4
 
 
+@pytest.mark.ci
+def test_models_of_another_study_stay_and_are_said(
+    lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = tmp_path / "results" / "models" / "of-others.gguf"
+    others.parent.mkdir(parents=True)
+    others.touch()
+    lab.run(tmp_path / "results", lab.write("size.toml", ["size"]))
+    assert list(others.parent.iterdir()) == [others]
+    assert f"{others.parent}: models that this study does not name stay: 1" in caplog.text
+
+
 def test_results_are_the_librarys(lab: Lab, finished_study: Path, tmp_path: Path) -> None:
     (model,) = read_results(Store(finished_study)).models
     row = model.row("q4_0_multizero 2")

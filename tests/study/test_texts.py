@@ -95,14 +95,27 @@ def test_a_cache_that_is_missing_is_run_alone(folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.ci
-def test_a_model_without_a_template_has_no_answers(folder: Path, tmp_path: Path) -> None:
+def test_models_without_a_template_have_no_answers(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (folder / "bundled.toml").write_text(STUDY.replace("ctx = 64", "ctx = 64\nbundled = true"))
     study = read_study(folder / "bundled.toml", models=[folder / "model.gguf"], chunks=1)
     run_study(study, tmp_path / "results", workers=1)
     results = read_results(Store(tmp_path / "results"))
     assert results.complete
-    assert results.models[0].texts[:5] == ["rain", "code", "prose", "chinese", OWN_CHAT]
-    assert results.models[0].rows[0].keys["quality"][4] is None
+    texts = ["rain", "code", "prose", "chinese"]
+    assert results.models[0].texts == [*texts, *(f"{text}, KV q8_0/q4_0" for text in texts)]
+    assert f"model.gguf: has no chat template, so there is no text {OWN_CHAT}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "texts", ['[{path = "rain.txt", name = "rain"}]', '{rain = {path = "rain.txt"}}', '{rain = "rain.txt"}']
+)
+def test_texts_are_beside_the_toml(folder: Path, tmp_path: Path, texts: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(f'texts = {texts}\n[[quantizer]]\nmode = "q4_0"\n')
+    (text,) = read_study(path, models=[folder / "model.gguf"]).texts
+    assert (text.path, text.name) == (tmp_path / "rain.txt", "rain")
 
 
 @pytest.mark.parametrize(

@@ -98,13 +98,18 @@ class Codes(Metric):
         return [Measured(result)]
 
     def cells(self, row: RowResults, text: int) -> Flat:
-        counted = code_statistics(row) if row.result("codes") else None
+        if row.result("codes") is None:
+            return dict.fromkeys(("n_codes", *(column.key for column in self.columns)))
+        every = _of_its_type(row)  # of each table, where tensors have their own
+        n_codes = [counted.n_codes for counted in every]
+        n_runs = [max(int(counted.runs.sum()), 1) for counted in every]
+        zeros = float(np.average([counted.zero_share for counted in every], weights=n_codes))
         return {
-            "n_codes": counted.n_codes if counted else None,
-            "entropy": counted.entropy if counted else None,
-            "zero_codes": counted.zero_share if counted else None,
-            "single_zeros": counted.isolated_share if counted else None,
-            "single_zeros_by_chance": 1 - counted.zero_share if counted else None,
+            "n_codes": sum(n_codes),
+            "entropy": float(np.average([counted.entropy for counted in every], weights=n_codes)),
+            "zero_codes": zeros,
+            "single_zeros": float(np.average([counted.isolated_share for counted in every], weights=n_runs)),
+            "single_zeros_by_chance": 1 - zeros,
         }
 
     def figures(self, model: ModelResults, text: int) -> list[Drawing]:
@@ -177,16 +182,21 @@ def _title(label: str, summary: str) -> str:
 def code_statistics(row: RowResults) -> CodeCounts:
     """Return the counts of a quantizer's own type; a mixture has others too.
 
+    Tables of single tensors have a total each: that of the most codes is returned.
     Raises StudyError: the codes were not counted.
     """
+    return max(_of_its_type(row), key=lambda counted: counted.n_codes)
+
+
+def _of_its_type(row: RowResults) -> list[CodeCounts]:
     result = row.result("codes")
     if result is None:
         raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")
     wanted = {"q4": "Q4_0", "q8": "Q8_0"}.get((row.mode or "")[:2], "")
     wanted += " table" if row.mode == "q8_table" else ""
-    # Tables of single tensors have a total each: that of the most codes stands for their type.
-    totals = {total["type"]: total for total in sorted(result["totals"], key=lambda its: its["n_codes"])}
-    return _statistics(totals.get(wanted) or max(totals.values(), key=lambda total: total["n_codes"]))
+    if wanted not in {total["type"] for total in result["totals"]}:
+        wanted = max(result["totals"], key=lambda total: total["n_codes"])["type"]
+    return [_statistics(total) for total in result["totals"] if total["type"] == wanted]
 
 
 def _statistics(total: dict[str, Any]) -> CodeCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -132,10 +133,9 @@ class Quality(TextMetric):
         rows = ranked(model, text)
         if len(rows) < 2:
             return []
-        pairs = {(pair["quantizer"], pair["other"]): pair for pair in paired_rows(rows)}
+        pairs = [None, *(paired_rows([above, below])[0] for above, below in pairwise(rows))]
         cells = []
-        for i, (row, _) in enumerate(rows):
-            pair = pairs[row.label, rows[i - 1][0].label] if i else None
+        for (row, _), pair in zip(rows, pairs):
             bits = get(row.result("size"), "bits")
             own = self.cells(row, text)
             cells.append(

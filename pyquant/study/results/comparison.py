@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,7 +46,8 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        A row for each quantizer by GPTQ, in the study's order. `rtn_kld` is of the same type
+        A row for each quantizer by GPTQ, in the study's order. Where settings of GPTQ alone tell two of them
+        apart, `quantizer` has these. `rtn_kld` is of the same type
         by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
         `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
         importance matrix. Ratios are to these. Their errors are as if both were independent, so too
@@ -53,10 +55,11 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
         is 0.
     """
     rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
+    by_hessian = [(row, knows) for row, knows in rows if knows["how"] in BY_HESSIAN]
+    places = Counter((_name(row, knows), knows["name"]) for row, knows in by_hessian)
     compared = []
-    for row, knows in rows:
-        if knows["how"] not in BY_HESSIAN:
-            continue
+    for row, knows in by_hessian:
+        name = _name(row, knows)
         others = [
             peer
             for peer, theirs in rows
@@ -67,7 +70,7 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
         best = _best(stock, text)
         compared.append(
             {
-                "quantizer": row.alike + BY_HESSIAN[knows["how"]],
+                "quantizer": name if places[name, knows["name"]] == 1 else row.label,
                 "calibration": knows["name"],
                 "code_bits": get(row.result("size"), "code_bits"),
                 **_measured("", row, text),
@@ -79,6 +82,10 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
             }
         )
     return compared
+
+
+def _name(row: RowResults, knows: dict[str, str]) -> str:
+    return row.alike + BY_HESSIAN[knows["how"]]
 
 
 def _is_stock(row: RowResults) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from pyquant.errors import StudyError
 from pyquant.inspect.figures.style import BLUE, GRAY, ORANGE, plain
 from pyquant.study.results.comparison import BY_HESSIAN
 from pyquant.study.results.figures import GRID, few_numbers
@@ -114,8 +115,11 @@ def tradeoff(model: ModelResults, text: int) -> Callable[[Axes], None]:
     """Return a panel of KLD against code bits; lower and more to the left is better.
 
     The dotted line falls by 6.02 dB per bit, as the squared error does that steps cause.
+    Raises StudyError: no quantizer has a place.
     """
     every = points(model, text)
+    if not every:
+        raise StudyError(f"no quantizer of {model.name} has both size and KLD (above 0); measure both")
     calibrations = list(dict.fromkeys(point.calibration for point in every if point.calibration))
     first = {None, *calibrations[:1]}
 
