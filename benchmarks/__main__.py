@@ -33,7 +33,7 @@ from benchmarks.plan import plan
 from benchmarks.pqz import pqz
 from benchmarks.small_batches import small_batches
 from benchmarks.table_type import table_type
-from benchmarks.timing import Runs, interleave, row
+from benchmarks.timing import Runs, interleave, row, versus
 from benchmarks.wheel import wheel
 from pyquant.evaluate.speed import measure_speed
 from pyquant.inspect.histogram import count_codes
@@ -53,8 +53,10 @@ def main() -> None:
         help="for `plan`, `generate` and `drafting`; default: that bundled; `small_batches`: a generated one",
     )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("what", nargs="*", choices=[*SUITES, []], help="default: all of it")
+    parser.add_argument("what", nargs="*", help=f"of {', '.join(SUITES)}; default: all of it")
     arguments = parser.parse_args()
+    if unknown := sorted({*arguments.what} - SUITES.keys()):
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(SUITES)}")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     results = []
     for name in arguments.what or SUITES:
@@ -177,6 +179,7 @@ def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for kind in ("q4_0", "q8_0"):
         packed = quantized(arguments.folder / f"large-{kind}.gguf", source, mode=kind, pure=True)
         seconds: dict[int, list[float]] = {1: [], arguments.threads: []}
+        count_codes(packed)  # not counted: it reads the file from disk
         for _ in range(arguments.rounds):
             for threads, times in seconds.items():
                 begin = time.perf_counter()
@@ -185,7 +188,10 @@ def histogram(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for threads, times in seconds.items():
             command = f"count_codes {kind}, {threads} thread" + "s" * (threads > 1)
             rate = packed.stat().st_size / statistics.median(times) / 1e9
-            results.append({"command": command, "seconds": statistics.median(times), "gb_per_second": rate})
+            ratio = versus("one thread", seconds[1], times) if threads > 1 else {}
+            results.append(
+                {"command": command, "seconds": statistics.median(times), "gb_per_second": rate, **ratio}
+            )
     return results
 
 
@@ -285,12 +291,16 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             rates["pyquant speed"].setdefault(test, []).append(ours[test]["tokens_per_second"])
         told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
         for test, result in zip(("prompt", "generation"), json.loads(told)):
-            rates["llama-bench"].setdefault(test, []).append(result["avg_ts"])
-    return [
+            median = statistics.median(result["samples_ts"])  # as ours is
+            rates["llama-bench"].setdefault(test, []).append(median)
+    rows = [
         {"command": f"{tool}, {test}", "tokens_per_second": statistics.median(found)}
         for tool, tests in rates.items()
         for test, found in tests.items()
     ]
+    for row_, (test, found) in zip(rows, rates["pyquant speed"].items()):
+        row_ |= versus("llama-bench", found, rates["llama-bench"][test])
+    return rows
 
 
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ PYQUANT = str(Path(sys.executable).with_name("pyquant"))
 
 # Matrices like those of a model of a billion weights.
 WIDE = {"n_embd": 2048, "n_ff": 5632, "n_head": 32, "n_head_kv": 4, "type": Type.F16}
-LAYERS = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)  # 0.29 G, nearly all of them in layers
-LARGE = GeneratedModel(**WIDE, n_layer=11, n_vocab=8192)  # 0.55 G weights
+LAYERS = GeneratedModel(**WIDE, n_layer=7, n_vocab=512, tied=True)  # 0.31 G, nearly all of them in layers
+LARGE = GeneratedModel(**WIDE, n_layer=11, n_vocab=8192)  # 0.52 G weights
 MEMORY_BOUND = GeneratedModel(**WIDE, n_layer=18, n_vocab=8192)  # 0.83 G: no cache holds 4 bits of each
 BILLION = GeneratedModel(**WIDE, n_layer=22, n_vocab=32000)  # 1.1 G weights
 SMALL = GeneratedModel(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, n_vocab=8192, type=Type.F16)
@@ -29,16 +31,17 @@ SMALL = GeneratedModel(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, 
 
 def model(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -> Path:
     """Path of the model's file in the benchmarks' folder; the file is made where it is missing."""
-    path = arguments.folder / name
+    settings = hashlib.sha256(repr(generated).encode()).hexdigest()[:8]  # else another one's file is taken
+    path = arguments.folder / f"{settings}-{name}"
     if not path.exists():
         generated.write(path)
     return path
 
 
+@cache
 def quantized(path: Path, source: Path, **settings: Any) -> Path:
-    """Path of a model quantized by a mode's settings; the file is made where it is missing."""
-    if not path.exists():
-        quantize_model(source, path, make_mode(settings))
+    """Path of a model quantized by a mode's settings; the file is made once in a run."""
+    quantize_model(source, path, make_mode(settings), force=True)
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
@@ -21,8 +20,8 @@ from typing import Any
 class Runs:
     """One command and what its runs took.
 
-    seconds: wall clock; cpu_seconds: of all its threads. peak_bytes: resident memory; own_bytes: that no file
-    is mapped to. said: by the last.
+    seconds: wall clock; cpu_seconds: of all its threads. peak_bytes: resident memory, of the processes it
+    starts too; own_bytes: that no file is mapped to. said: by the last.
     """
 
     name: str
@@ -55,19 +54,29 @@ class Runs:
 
     def _watch(self, pid: int) -> None:
         # Memory is not read from wait4: what that counts begins with the memory of this process, its parent.
-        with contextlib.suppress(OSError):
-            while sizes := dict(re.findall(r"(VmHWM|RssAnon):\s*(\d+) kB", self._status(pid))):
-                self.peak_bytes = max(self.peak_bytes, 1024 * int(sizes["VmHWM"]))
-                self.own_bytes = max(self.own_bytes, 1024 * int(sizes["RssAnon"]))
-                time.sleep(0.01)
-
-    @staticmethod
-    def _status(pid: int) -> str:
-        return Path(f"/proc/{pid}/status").read_text()
+        while memory := _memory(pid):
+            self.peak_bytes = max(self.peak_bytes, memory[0])
+            self.own_bytes = max(self.own_bytes, memory[1])
+            time.sleep(0.01)
 
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
+
+
+def _memory(pid: int) -> tuple[int, int] | None:
+    """Return the peak and the own bytes of a process and those it started; None once it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    sizes = dict(re.findall(r"(VmHWM|RssAnon):\s*(\d+) kB", status))
+    if not sizes:
+        return None
+    every = [(1024 * int(sizes["VmHWM"]), 1024 * int(sizes["RssAnon"]))]
+    every += [memory for child in children if (memory := _memory(int(child)))]
+    return sum(peak for peak, _ in every), sum(own for _, own in every)
 
 
 def _cpu_seconds() -> float:

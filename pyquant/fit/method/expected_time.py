@@ -27,7 +27,7 @@ from pyquant.rounding.metadata import TRAINED_SCALES
 
 # Beside llama.cpp's pass over the same tokens: SmolLM2-135M on one core.
 COLLECTING, PROPAGATING = 1.9, 2.0 if _core.HAS_BF16_PRODUCTS else 3.0
-# And a pass that stops at each matrix, or is for diagonals alone: `benchmarks passes`, 0.29 billion weights.
+# And a pass that stops at each matrix, or is for diagonals alone: `benchmarks passes`, 0.31 billion weights.
 STAGED = 0.25 if _core.HAS_AMX_PRODUCTS else 0.57 if _core.HAS_BF16_PRODUCTS else 1.0
 # Operations per second: sums over tokens of x x^T, n_in² for each, Cholesky factors, error feedback.
 SUMS = 3.5e11 if _core.HAS_AMX_PRODUCTS else 1.7e11 if _core.HAS_BF16_PRODUCTS else 5e10
