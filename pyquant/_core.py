@@ -12,8 +12,15 @@ import platform
 import sys
 from importlib.machinery import ModuleSpec
 
-from pyquant import _cpu
 from pyquant.errors import RuntimeLibraryError
+
+try:
+    from pyquant import _cpu
+except ImportError:
+    folder = os.path.dirname(__file__)
+    raise RuntimeLibraryError(
+        f"{folder}: is pyquant's source, not compiled: run Python in another folder, or `make demo` there"
+    ) from None
 
 
 def _specs(names: list[str]) -> dict[str, ModuleSpec]:

@@ -153,6 +153,10 @@ def check_output(path: Path, *, sources: list[Path], force: bool) -> None:
         if not path.parent.is_dir():
             raise OutputError(f"{path}: the folder {path.parent} does not exist")
         if not path.exists():
+            if path.is_symlink() and not force:
+                raise OutputError(
+                    f"{path}: a link to {path.readlink()}, which is not there; --force replaces it"
+                )
             return
         if path.is_dir():
             raise OutputError(f"{path}: a folder; give the file's name too")

@@ -8,6 +8,8 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -41,15 +43,23 @@ def run_python_file(path: str | os.PathLike[str]) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pydantic and pickle look names up there
     try:
-        loader.exec_module(module)
-    except BaseException as error:
+        with errors_of(path):
+            loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, ConfigError):
-            raise ConfigError(f"{path}: {error}") from None
-        if isinstance(error, (Exception, SystemExit)):
-            raise ConfigError(_explain(path, resolved, error)) from None
         raise
     return module
+
+
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Turn what a file's code raises into a ConfigError that names the file, and the line of it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_explain(path, path.resolve(), error)) from None
 
 
 def _explain(path: Path, resolved: Path, error: BaseException) -> str:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, said_by_system
 from pyquant.files.nesting import DEEPEST, TooDeep, parse_bounded
 
 if sys.version_info >= (3, 11):
@@ -34,7 +34,9 @@ def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
         return _parse(_read(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such {what} file") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(said_by_system(error, path)) from None
+    except ValueError as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from None
 
 

@@ -15,5 +15,6 @@ def cache_folder() -> Path | None:
     """
     if CACHE in os.environ:
         return Path(os.environ[CACHE]) if os.environ[CACHE] else None
-    place = os.environ.get("XDG_CACHE_HOME")
-    return (Path(place) if place else Path("~/.cache").expanduser()) / "pyquant"
+    place = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification has relative paths ignored.
+    return (Path(place) if os.path.isabs(place) else Path("~/.cache").expanduser()) / "pyquant"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ConfigError
 from pyquant.models.q4_t import CodeTable
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_type import TensorType as Type
@@ -47,6 +48,20 @@ class Scheme:
     fold: NDArray[np.uint8] | None
     q4_t: bool = False
     tables: TableSet | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError: values or fold are of another shape or type, or a code has no value."""
+        values, fold = self.values, self.fold
+        if values.dtype != np.int8 or values.ndim != 1:
+            raise ConfigError(
+                f"scheme {self.name}: values: {_kind(values)}, where (n_codes,) int8 is expected"
+            )
+        if fold is None:
+            return
+        if fold.dtype != np.uint8 or fold.shape != (256,):
+            raise ConfigError(f"scheme {self.name}: fold: {_kind(fold)}, where (256,) uint8 is expected")
+        if fold.max() >= len(values):
+            raise ConfigError(f"scheme {self.name}: fold: code {fold.max()} has none of {len(values)} values")
 
     @property
     def stock(self) -> Type:
@@ -133,6 +148,10 @@ class Scheme:
         if self.q4_t:
             return _core.Scheme(grid, storage, self.folding.astype(np.int8), self.values)
         return _core.Scheme(grid, storage, self.folded)
+
+
+def _kind(array: NDArray[Any]) -> str:
+    return f"{array.shape} {array.dtype}"
 
 
 def grid_codes() -> NDArray[np.int8]:

@@ -73,6 +73,8 @@ class Mode(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if not hasattr(cls, "name"):  # a common base of modes is none
             return
+        if not isinstance(getattr(cls, "file_type", None), int | property):
+            raise ConfigError(f"mode {cls.name!r}: needs `file_type`, such as LlamaFileType.MOSTLY_Q4_0")
         other = Mode.registry.get(cls.name)
         if other is not None and other.__module__ != cls.__module__:
             where = other.source or other.__module__

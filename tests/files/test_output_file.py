@@ -87,6 +87,16 @@ def test_what_exists_stays_unless_forced(tmp_path: Path, small_model: Path) -> N
     assert names(tmp_path) == ["out.gguf"]
 
 
+def test_a_link_to_nothing_stays_unless_forced(tmp_path: Path, small_model: Path) -> None:
+    out, target = tmp_path / "out.gguf", tmp_path / "not-mounted" / "out.gguf"
+    out.symlink_to(target)
+    with pytest.raises(OutputError, match=f"a link to {target}, which is not there; --force replaces it"):
+        quantize_model(small_model, out, Q4_0)
+    assert out.is_symlink()
+    quantize_model(small_model, out, Q4_0, force=True)
+    assert not out.is_symlink()
+
+
 def test_what_exists_stays_if_replacing_it_fails(tmp_path: Path, small_model: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_text("precious")

@@ -6,6 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyquant.errors import ConfigError
@@ -14,6 +15,13 @@ from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode
 from tests.support.command import ENVIRONMENT, run
 from tests.support.outside_scheme import scheme
+
+MADE = """
+from dataclasses import replace
+
+def made(**changed):
+    return replace(q4_0_multizero(0), **changed)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +65,8 @@ def test_another_process_loads_the_file_itself(tmp_path: Path) -> None:
         (scheme("q8_0"), r"mode 'q8_0' is taken: pyquant\.schemes\.q8_0 defines it"),
         ("raise SystemExit(0)\n", "line 1: SystemExit: 0"),
         (b"\xff\xfe\n", "SyntaxError"),
+        (scheme("mine").replace("file_type", "type_of_file"), "mode 'mine': needs `file_type`, such as"),
+        (scheme("mine").replace("LlamaFileType.MOSTLY_Q4_0", "'Q4_0'"), "mode 'mine': needs `file_type`"),
     ],
 )
 def test_a_file_that_gives_none(tmp_path: Path, content, says: str) -> None:
@@ -68,6 +78,36 @@ def test_a_file_that_gives_none(tmp_path: Path, content, says: str) -> None:
         load_modes(path)
     assert str(raised.value).startswith(str(path))
     assert Mode.registry == before
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("1 / 0", "line 18: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "line 18: SystemExit: 3"),
+        ("q4_0_multizero(2)", "mode 'mine': `scheme` returned None, which is no Scheme"),
+        ("return made(values=made().values * 1000)", "OverflowError"),
+        ("return made(values=made().values / 2)", r"values: \(16,\) float64, where \(n_codes,\) int8 is"),
+        ("return made(fold=made().fold[:9])", r"fold: \(9,\) uint8, where \(256,\) uint8 is expected"),
+        ("return made(fold=made().fold + 200)", "fold: code 215 has none of 16 values"),
+    ],
+)
+def test_what_a_scheme_does_wrong_is_said_with_its_file(tmp_path: Path, body: str, says: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(scheme("mine").replace("return q4_0_multizero(self.bound)", body) + MADE)
+    load_modes(path)
+    with pytest.raises(ConfigError, match=says) as raised:
+        make_mode({"mode": "mine", "bound": 2}).scheme(lambda: np.zeros(256, np.uint64))
+    assert str(raised.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("listed", ["None", "{'share': 0.5}"])
+def test_parameters_are_texts_and_whole_numbers(tmp_path: Path, listed: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(f"{scheme('mine')}\n    def parameters(self, scheme):\n        return {listed}\n")
+    load_modes(path)
+    with pytest.raises(ConfigError, match=f"wrong.py: mode 'mine': `parameters` returned {listed}"):
+        make_mode({"mode": "mine", "bound": 2}).parameters(None)
 
 
 def test_a_broken_file_can_be_mended(tmp_path: Path) -> None:
