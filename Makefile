@@ -11,6 +11,8 @@ TIER ?= test
 GPU ?= $(shell cat .venv/.gpu 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
+$(if $(filter-out vulkan cuda metal hip,$(GPU)),$(error pyquant: GPU=$(GPU): give vulkan, cuda, metal or hip))
+
 venv := .venv
 python := $(venv)/bin/python
 pip := $(python) -m pip install
@@ -154,6 +156,6 @@ $(venv)/.gpu: always | $(python)
 
 $(oracle): $(wildcard cmake/oracle/*) cmake/vendor.cmake $(sdist) | $(venv)/.tools
 	$(call say,compiling stock llama.cpp to compare with (once: about 3 minutes on two cores))
-	@$(call quietly,oracle) $(venv)/bin/cmake --fresh -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM=$(abspath $(venv)/bin/ninja) -DPython_EXECUTABLE=$(abspath $(python))
+	@$(call quietly,oracle) $(venv)/bin/cmake --fresh -G Ninja -S cmake/oracle -B build/oracle -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(venv)/bin/ninja" -DPython_EXECUTABLE="$(CURDIR)/$(python)"
 	@$(call quietly,oracle) $(venv)/bin/cmake --build build/oracle
 	@touch $@

@@ -37,7 +37,7 @@ foreach(backend CUDA HIP METAL SYCL VULKAN)
 endforeach()
 list(JOIN gpu_backends " " gpu_backends)
 if(TARGET ggml-vulkan)
-    target_compile_options(ggml-vulkan PRIVATE "SHELL:-include ${csrc}/ggml/vulkan_layer_settings.h")
+    target_compile_options(ggml-vulkan PRIVATE "SHELL:-include \"${csrc}/ggml/vulkan_layer_settings.h\"")
 endif()
 
 # The backend that GGML would link, and that each variant brings.
@@ -56,5 +56,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_llama_cpp.py DESTINATION pyquant/llam
 
 # What is compiled in asks to be named beside it.
 install(FILES ${declarations}/LICENSE.md DESTINATION ${SKBUILD_METADATA_DIR}/licenses/llama-cpp-python)
-install(FILES ${llama_source}/LICENSE ${llama_source}/licenses/LICENSE-jsonhpp
-    DESTINATION ${SKBUILD_METADATA_DIR}/licenses/llama.cpp)
+install(FILES ${llama_source}/LICENSE DESTINATION ${SKBUILD_METADATA_DIR}/licenses/llama.cpp)
+install(FILES ${llama_source}/vendor/hash/xxhash/LICENSE DESTINATION ${SKBUILD_METADATA_DIR}/licenses/xxhash)
+file(GLOB pybind11_licence "${pybind11_DIR}/../../../../pybind11-*.dist-info/licenses/LICENSE")
+install(FILES ${pybind11_licence} DESTINATION ${SKBUILD_METADATA_DIR}/licenses/pybind11)
