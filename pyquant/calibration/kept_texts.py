@@ -1,4 +1,4 @@
-"""Texts that a model writes, kept in the cache: they take longer to write than to run the model over."""
+"""Texts that a model generated, kept in the cache: generating takes longer than running over them."""
 
 from __future__ import annotations
 

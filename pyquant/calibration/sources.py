@@ -17,7 +17,7 @@ from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model
 
 CHARACTERS = 8  # of a text that are taken for each token that is wanted; most tokens have fewer
-SEED = 1  # of what the model writes
+SEED = 1  # of the texts that the model generates
 
 
 @dataclass(frozen=True)
@@ -136,5 +136,5 @@ MIXTURE_CHUNKS = 128
 
 
 def n_written(n_chunks: int) -> int:
-    """Count the chunks that the model writes itself, for the mixture of n_chunks."""
+    """Count the chunks that the model generates, for the mixture of n_chunks."""
     return round(n_chunks * sum(MIXTURE[text] for text in (TEXTS, PROGRAMS, DIALOGUES)))

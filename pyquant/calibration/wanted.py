@@ -17,7 +17,7 @@ from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 
-WRITING = "texts by the model"
+WRITING = "generating the mixture"
 
 # Called with what is done, and its steps done and all.
 Progress = Callable[[str, int, int], None]
@@ -41,9 +41,9 @@ class WantedText:
 def chunks_of(
     wanted: Sequence[WantedText], model: Model, n_ctx: int, threads: int | None, progress: Progress | None
 ) -> list[Chunks]:
-    """Cut texts into chunks, or take them where they have no file; the model writes its own together.
+    """Cut texts into chunks, or take them where they have no file; the model generates its own together.
 
-    progress: called with WRITING, the tokens that are written, and all. Errors are those of `cut` and of
+    progress: called with WRITING, the tokens that are generated, and all. Errors are those of `cut` and of
     `write_texts`.
     """
 

@@ -87,7 +87,7 @@ def run(
         number_option(
             limits.SAMPLES,
             "N",
-            "Texts that models write for each task and technique, instead of what the TOML says.",
+            "Completions for each task and technique, instead of what the TOML says.",
         ),
     ] = None,
     workers: Annotated[

@@ -141,6 +141,6 @@ def _n_common(tokens: NDArray[np.int32], part: NDArray[np.int32]) -> int:
 
 
 def _turn_end(model: Model, tokens: NDArray[np.int32], begin: int, end: int) -> int:
-    """Return where an answer ends: behind the token that ends the turn, which a model writes too."""
+    """Return where an answer ends: behind the token that ends the turn, which a model generates too."""
     ends = np.flatnonzero(np.isin(tokens[begin:end], model.vocabulary.end_tokens()))
     return begin + int(ends[0]) + 1 if len(ends) else end

@@ -1,4 +1,4 @@
-"""Texts that a model writes itself: of so many tokens each, which go on where the model would end."""
+"""Texts that a model generates, of the same number of tokens each: they go on where the model would end."""
 
 from __future__ import annotations
 

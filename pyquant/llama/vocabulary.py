@@ -126,7 +126,7 @@ class Vocabulary:
         return np.flatnonzero((np.array(attributes) & other) == 0).astype(np.int32)
 
     def end_tokens(self) -> NDArray[np.int32]:
-        """Return the tokens that end what a model writes: of the text, of its turn.
+        """Return the tokens that end a completion: of the text, of the model's turn.
 
         Returns (n,) int32: always the same array, which cannot be written to.
         """

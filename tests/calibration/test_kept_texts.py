@@ -1,4 +1,4 @@
-"""Texts that a model writes are kept, and taken again by whoever wants the same ones."""
+"""Texts that a model generates are kept, and taken again by whoever wants the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that a model writes: drawn by its own likelihoods, the same again, and begun anew where it ends."""
+"""Texts that a model generates: drawn by its likelihoods, the same again, and begun anew where it ends."""
 
 from __future__ import annotations
 

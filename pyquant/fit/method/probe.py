@@ -46,7 +46,7 @@ class Probe:
 def probe(model: ModelFile, n_ctx: int, threads: int | None, *, n_written: int) -> Probe:
     """Run short passes over chunks of n_ctx tokens.
 
-    n_written: how many texts of these tokens the model writes. Raises ModelFileError: it cannot be run.
+    n_written: how many texts of these tokens the model generates. Raises ModelFileError: it cannot be run.
     """
     n_together = min(n_written, most_together(model, n_ctx))
     collector = _core.Collector(

@@ -111,7 +111,7 @@ def _print(result: dict[str, Any]) -> None:
     print_table(
         [
             *("model", "technique", "tokens", "parses %", "evaluates %", "right %", "cut off %"),
-            *("removed", "removed/text", "s/text", "p"),
+            *("removed", "removed/completion", "s/completion", "p"),
         ],
         [
             [
@@ -133,8 +133,9 @@ def _print(result: dict[str, Any]) -> None:
     for cell in {(cell["model"], cell["technique"]): cell for cell in result["cells"]}.values():
         errors = f"; {cell['errors']} checks failed" if cell["errors"] else ""
         print(
-            f"{Path(cell['model']).name}, {cell['technique']}: {cell['tokens_per_text']:.0f} tokens a text; "
-            f"of each second {cell['forward_seconds'] / cell['seconds_per_text']:.3f} for the model, "
+            f"{Path(cell['model']).name}, {cell['technique']}: "
+            f"{cell['tokens_per_text']:.0f} tokens a completion; of each second "
+            f"{cell['forward_seconds'] / cell['seconds_per_text']:.3f} for the model, "
             f"{cell['mask_seconds'] / cell['seconds_per_text']:.3f} for masks (mostly beside it), "
             f"{cell['sampling_seconds'] / cell['seconds_per_text']:.3f} for draws; "
             f"{size(cell['peak_memory'])} of memory{errors}"
