@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, PyquantError
 
 
 def find_python_file(path: str | os.PathLike[str], what: str) -> Path:
@@ -53,11 +53,16 @@ def run_python_file(path: str | os.PathLike[str]) -> ModuleType:
 
 @contextmanager
 def errors_of(path: Path) -> Iterator[None]:
-    """Turn what a file's code raises into a ConfigError that names the file, and the line of it."""
+    """Turn what a file's code raises into a ConfigError that names the file, and the line of it.
+
+    Other errors of pyquant that the code meets, such as of a damaged model, name their own file.
+    """
     try:
         yield
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except (PyquantError, MemoryError):
+        raise
     except (Exception, SystemExit) as error:
         raise ConfigError(_explain(path, path.resolve(), error)) from None
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.schemes import Mode
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode
@@ -99,6 +100,17 @@ def test_what_a_scheme_does_wrong_is_said_with_its_file(tmp_path: Path, body: st
     with pytest.raises(ConfigError, match=says) as raised:
         make_mode({"mode": "mine", "bound": 2}).scheme(lambda: np.zeros(256, np.uint64))
     assert str(raised.value).startswith(str(path))
+
+
+def test_a_model_that_a_scheme_cannot_count_is_to_blame_itself(tmp_path: Path) -> None:
+    def count() -> NDArray[np.uint64]:
+        raise ModelFileError("model.gguf: cut off")
+
+    path = tmp_path / "counts.py"
+    path.write_text(scheme("mine").replace("return q4_0_multizero(self.bound)", "q8_0_codes()"))
+    load_modes(path)
+    with pytest.raises(ModelFileError, match=r"^model\.gguf: cut off$"):
+        make_mode({"mode": "mine", "bound": 2}).scheme(count)
 
 
 @pytest.mark.parametrize("listed", ["None", "{'share': 0.5}"])
