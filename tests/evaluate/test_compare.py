@@ -17,8 +17,10 @@ from pyquant import _core
 from pyquant.cli.compare_table import verdicts
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
-from pyquant.evaluate.kld import Scores, kld
+from pyquant.evaluate.comparison import BasePerplexity, Comparison, NoiseFloor
+from pyquant.evaluate.kld import Scores, kld, mean_and_error
 from pyquant.evaluate.memory import check_budget, memory_of_comparison
+from pyquant.llama.cache_types import CacheTypes
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -75,18 +77,38 @@ def test_statistics_equal_their_definitions():
     def error(values):
         return values.std(ddof=0) / np.sqrt(n - 1)
 
+    def percentiles(values, *at):
+        return pytest.approx({name: np.quantile(values, float(name) / 100) for name in at})
+
     ratio = np.exp(np.mean(model.nll - base.nll))
     assert found["perplexity"] == pytest.approx(np.exp(model.nll.mean()))
     assert found["perplexity_error"] == pytest.approx(np.exp(model.nll.mean()) * error(model.nll))
+    assert found["log_ratio"] == pytest.approx(np.log(ratio))
+    assert found["log_ratio_error"] == pytest.approx(error(model.nll - base.nll))
     assert found["ratio"] == pytest.approx(ratio)
     assert found["ratio_error"] == pytest.approx(ratio * error(model.nll - base.nll))
+    own, its = np.exp(model.nll.mean()), np.exp(base.nll.mean())
+    assert found["difference"] == pytest.approx(own - its)
+    assert found["difference_error"] == pytest.approx(error(own * model.nll - its * base.nll))
     assert found["correlation"] == pytest.approx(np.corrcoef(model.nll, base.nll)[0, 1])
-    assert found["kld"]["error"] == pytest.approx(error(model.kld))
-    assert found["kld"]["percentiles"]["99.9"] == pytest.approx(np.quantile(model.kld, 0.999))
+    assert found["kld"] == {
+        "mean": pytest.approx(model.kld.mean()),
+        "error": pytest.approx(error(model.kld)),
+        "min": model.kld.min(),
+        "max": model.kld.max(),
+        "percentiles": percentiles(model.kld, "0.1", "1", "5", "10", "50", "90", "95", "99", "99.9"),
+    }
     change = np.exp(-model.nll) - np.exp(-base.nll)
     rms = np.sqrt(np.mean(change**2))
-    assert found["probability_change"]["rms"] == pytest.approx(rms)
-    assert found["probability_change"]["rms_error"] == pytest.approx(error(change**2) / (2 * rms))
+    assert found["probability_change"] == {
+        "mean": pytest.approx(change.mean()),
+        "error": pytest.approx(error(change)),
+        "rms": pytest.approx(rms),
+        "rms_error": pytest.approx(error(change**2) / (2 * rms)),
+        "min": change.min(),
+        "max": change.max(),
+        "percentiles": percentiles(change, "0.1", "1", "5", "10", "25", "50", "75", "90", "95", "99", "99.9"),
+    }
     share = model.same_top.mean()
     assert found["same_top"] == pytest.approx(
         {"share": share, "error": np.sqrt(share * (1 - share) / (n - 1))}
@@ -200,6 +222,37 @@ def test_a_model_that_is_larger_and_no_better_is_dominated(
     assert len([row for row in rows if row.startswith("KLD of ")]) == 3
 
 
+@pytest.mark.parametrize(
+    ("errors", "size", "cache", "dominates"),
+    [
+        (2.1, 99, CacheTypes(), True),
+        (1.9, 99, CacheTypes(), False),
+        (2.1, 100, CacheTypes(), False),
+        (2.1, 99, CacheTypes("q8_0", "q8_0"), False),
+    ],
+    ids=["smaller and nearer", "hardly nearer", "as large", "another cache"],
+)
+def test_a_model_is_dominated_by_one_that_is_smaller_and_clearly_nearer(
+    errors: float, size: int, cache: CacheTypes, dominates: bool
+) -> None:
+    noise = np.tile([1.0, -1.0], 50)
+    _, error = mean_and_error(noise)
+    n, base = len(noise), Scores.of_base(len(noise))
+    base.nll[:] = 3
+    own, other = (
+        Scores(base.nll, level, base.same_top, base.overlap)
+        for level in (2 + noise + errors * error, np.full(n, 2.0))
+    )
+    found = Comparison(
+        name="", kind="text", text="", text_sha256="", n_ctx=n, n_chunks=1, n_tokens=n,
+        base=BasePerplexity("base", 20.0, 0.1), noise_floor=NoiseFloor(1, 0.0, 0.0, 1.0),
+        candidates=[kld("own", base, own), kld("other", base, other)],
+        caches=[CacheTypes(), CacheTypes(), cache], paired=[], by_position=[], sizes=[400, 100, size],
+        bits=[16.0, 4.0, 4.0], scores=[base, own, other], chunks=np.zeros(n, np.intp),
+    )  # fmt: skip
+    assert found.dominated_by() == ["other" if dominates else None, None]
+
+
 def test_a_broken_model_is_said_aloud():
     candidate = {"model": "m.pqz", "dominated_by": None}
     assert list(verdicts([{**candidate, "ratio": 9.9}])) == []
@@ -212,6 +265,16 @@ def test_a_model_that_rules_a_token_out_is_named() -> None:
     scores = Scores.empty(4)
     scores.kld[3] = np.inf
     with pytest.raises(ModelFileError, match=r"m\.gguf: not finite logits in chunk 1: the model is broken"):
+        scores.check("m.gguf", 2)
+
+
+def test_a_perplexity_that_is_no_double_is_refused() -> None:
+    scores = Scores.empty(4)
+    scores.nll[:] = 700
+    scores.check("m.gguf", 2)
+    assert np.isfinite(scores.perplexity()).all()
+    scores.nll[:] = 701
+    with pytest.raises(ModelFileError, match=r"m\.gguf: a perplexity of e to the 701: the model is broken"):
         scores.check("m.gguf", 2)
 
 

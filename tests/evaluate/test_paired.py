@@ -47,6 +47,21 @@ def test_files_are_told_apart_whose_own_errors_overlap() -> None:
     assert not second.apart
 
 
+@pytest.mark.parametrize(("errors", "apart"), [(1.9, False), (2.1, True)])
+def test_files_are_apart_from_two_standard_errors_on(errors: float, apart: bool) -> None:
+    chunks = np.repeat(np.arange(10), 5)
+    noise = np.tile([1.0, -1.0], 5)[chunks]
+    _, error = mean_of_chunks(noise, chunks)
+    (found,) = paired_differences(["a", "b"], [noise + errors * error, np.zeros(50)], chunks)
+    assert found.difference == pytest.approx(errors * found.error)
+    assert found.apart == apart
+
+
+def test_numbers_of_chunks_without_a_token_do_not_count() -> None:
+    values, chunks = np.random.default_rng(4).normal(size=50), np.repeat(np.arange(10), 5)
+    assert mean_of_chunks(values, 2 * chunks) == pytest.approx(mean_of_chunks(values, chunks))
+
+
 def test_positions_are_cut_into_spans_of_one_length() -> None:
     positions = np.concatenate([np.arange(100, 200)] * 3)
     kld = [positions * 1.0, positions * 2.0]
@@ -59,3 +74,8 @@ def test_positions_are_cut_into_spans_of_one_length() -> None:
     assert spans[0].error[1] == pytest.approx(mean_and_error(kld[1][positions < 104])[1])
     apart = kld_by_position([np.ones(2)], np.array([1, 1000]))
     assert [(span.first, span.n_tokens) for span in apart] == [(1, 1), (993, 1)]
+
+
+def test_the_last_span_ends_with_the_context() -> None:
+    spans = kld_by_position([np.arange(71.0)], np.arange(100, 171))
+    assert [(span.first, span.last, span.n_tokens) for span in spans[-2:]] == [(166, 168, 3), (169, 170, 2)]

@@ -31,6 +31,7 @@ from tests.twins import scale_search as twin
 
 N_BINS = 256 * _core.BINS_PER_LEVEL
 AT = (np.arange(N_BINS) + 0.5) / _core.BINS_PER_LEVEL - 128  # the middles of bins
+QUERIES = "blk.0.attn_q.weight"
 
 
 def cost(positions: np.ndarray, values: np.ndarray) -> float:
@@ -159,6 +160,22 @@ def test_one_table_errs_less_where_weights_are_alike(text: Path, tmp_path: Path)
     )
     before = snr_db(even, TableSet("IQ4_NL", IQ4_NL_VALUES), tmp_path)
     assert snr_db(even, learn_tables(even), tmp_path) > before + 0.3
+
+
+def test_a_tensor_counts_by_its_relative_error(tmp_path: Path) -> None:
+    def table(factor: float) -> np.ndarray:
+        def change(name: str, x: np.ndarray) -> np.ndarray:
+            return np.float32(factor) * skewed("ffn", x) if name.startswith("blk.1.") else skewed("", x)
+
+        return learn_tables(Model(change=change).write(tmp_path / f"{factor}.gguf"), per="kind").of(QUERIES)
+
+    np.testing.assert_array_equal(table(128), table(1))
+
+
+def test_tables_get_better_in_rounds(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = snr_db(model, learn_tables(model), tmp_path)
+    monkeypatch.setattr(learn, "ROUNDS", 1)
+    assert found > snr_db(model, learn_tables(model), tmp_path) + 0.1
 
 
 @pytest.mark.parametrize("per", ["model", "kind", "tensor"])

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from pyquant.errors import ConfigError
+from pyquant.inspect.code_counts import CodeCounts
 from pyquant.inspect.histogram import count_codes
-from pyquant.models.codebook import IQ4_NL_VALUES
+from pyquant.models.codebook import CODEBOOKS, IQ4_NL_VALUES
+from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.schemes.table_set import TableSet
@@ -39,3 +41,19 @@ def test_a_quantized_model_needs_no_mode(generated, tmp_path: Path) -> None:
     quantize_model(generated(F32), tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
     with pytest.raises(ConfigError, match="is quantized: its own codes are counted without a mode"):
         count_codes(tmp_path / "out.gguf", make_mode({"mode": "q4_0", "requantize": True}))
+
+
+def test_numbers_of_a_tensor_follow_from_its_counts() -> None:
+    counts, runs = np.zeros(16, np.uint64), np.zeros(16, np.uint64)
+    counts[[1, 8, 15]] = 8, 4, 4  # values -7, 0 and 7
+    runs[[0, 2]] = 3, 1
+    counted = CodeCounts("a", CODEBOOKS[Type.Q4_0], counts, runs)
+    assert counted.isolated_share == 0.75
+    found = counted.to_json()
+    assert found["n_codes"] == 16
+    assert found["entropy"] == 1.5
+    assert found["entropy_bits_per_weight"] == 2.0  # and 16 bits for each 32 codes
+    assert (found["zero_code"], found["zero_value"], found["zero_share"]) == (8, 0, 0.25)
+    assert found["codes"][1] == {"code": 1, "value": -7, "count": 8, "share": 0.5}
+    assert found["zero_runs"]["shares"][:4] == [0.75, 0, 0.25, 0]
+    assert found["zero_runs"]["geometric"][:3] == [0.75, 0.1875, 0.046875]

@@ -11,8 +11,9 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.factors import matrices
-from pyquant.rounding.row_weights import MOST, RowWeights
+from pyquant.rounding.row_weights import MOST, OF_OTHERS, OF_OUTPUTS, PER_DOUBLE, TRUST, RowWeights
 from tests.support.models import EXPERTS, F32, Model
 
 
@@ -21,6 +22,27 @@ def of(model: Path, stats: Path | None, name: str, expert: int = 0) -> np.ndarra
     (tensor,) = (tensor for tensor in source.tensors if tensor.name == name)
     known = Calibration.read(stats) if stats else None
     return RowWeights(source, known).of([*matrices(tensor, (32, 32))][expert])
+
+
+def weights_of(model: Path, name: str, expert: int = 0) -> np.ndarray:
+    (tensor,) = (tensor for tensor in ModelFile(model).tensors if tensor.name == name)
+    return tensor.weights().reshape(tensor.n_experts, -1, tensor.n_per_row)[expert].astype(np.float64)
+
+
+def power_of(model: Path, stats: Path, name: str, expert: int = 0) -> np.ndarray:
+    """The mean square of what each row gives."""
+    weights = weights_of(model, name, expert)
+    hessian = Calibration.read(stats).hessian(name, expert)
+    assert hessian is not None
+    return ((weights @ hessian) * weights).sum(axis=1)
+
+
+def check_trusted(rows: np.ndarray | None, guess: np.ndarray) -> None:
+    """Compare with a guess whose logarithms are trusted in part, bounded, and rounded."""
+    assert rows is not None
+    logarithms = TRUST * np.log2(guess)
+    bounded = np.clip(logarithms - np.median(logarithms), -np.log2(MOST), np.log2(MOST))
+    np.testing.assert_allclose(np.log2(rows), bounded, atol=0.5 / PER_DOUBLE + 1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +110,58 @@ def test_nothing_is_guessed_where_nothing_is_known(generated, stats_of) -> None:
     imatrix = stats_of(F32).with_name("imatrix.gguf")
     for name in ("blk.0.ffn_up.weight", "blk.0.attn_q.weight", "token_embd.weight"):
         assert of(generated(F32), imatrix, name) is None
+
+
+@pytest.mark.parametrize("expert", [None, 0, 1, 2], ids=["dense", "expert 0", "expert 1", "expert 2"])
+@pytest.mark.parametrize("kind", ["ffn_up", "ffn_gate"])
+def test_neurons_count_by_what_they_add_over_what_their_row_gives(
+    generated, stats_of, kind: str, expert: int | None
+) -> None:
+    name, suffix, of_expert = (F32, "", 0) if expert is None else (EXPERTS, "_exps", expert)
+    model, stats = generated(name), stats_of(name)
+    row, down = (f"blk.0.{each}{suffix}.weight" for each in (kind, "ffn_down"))
+    enters = Calibration.read(stats).diagonal(down)[of_expert]
+    adds = enters * np.square(weights_of(model, down, of_expert)).sum(axis=0)
+    check_trusted(of(model, stats, row, of_expert), adds / power_of(model, stats, row, of_expert))
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_keys_count_by_the_queries_of_their_own_group(head: int, tmp_path: Path, text: Path) -> None:
+    def change(name: str, x: np.ndarray) -> np.ndarray:
+        if name.endswith("attn_q.weight"):
+            x[16 * head : 16 * (head + 1)] *= 10
+        return x
+
+    model = Model(n_layer=1, n_head=4, n_head_kv=2, change=change).write(tmp_path / "model.gguf")
+    calibrate_model(model, [text], tmp_path / "stats", n_ctx=64, n_chunks=8)
+    queries = power_of(model, tmp_path / "stats", "blk.0.attn_q.weight").reshape(4, 16)
+    keys = of(model, tmp_path / "stats", "blk.0.attn_k.weight")
+    check_trusted(keys, np.concatenate([queries[:2].sum(axis=0), queries[2:].sum(axis=0)]))
+    own, other = keys.reshape(2, 16)[[head // 2, 1 - head // 2]]
+    assert own.min() > other.max()
+
+
+def test_a_whole_matrix_counts_by_the_share_of_what_it_gives(generated, stats_of) -> None:
+    model, stats = generated(F32), stats_of(F32)
+    guesses = RowWeights(ModelFile(model), Calibration.read(stats))
+    of_kinds = {"attn_v": OF_OUTPUTS["attn_v"], "ffn_up": OF_OTHERS}
+    units = [
+        guesses.whole(matrix) * power_of(model, stats, tensor.name).sum() / of_kinds[kind]
+        for tensor in ModelFile(model).tensors
+        if (kind := kind_of(tensor.name)) in of_kinds
+        for matrix in matrices(tensor, (32, 32))
+    ]
+    assert units == pytest.approx([units[0]] * 4)
+
+
+def test_nothing_is_guessed_where_a_norm_stands_between_keys_and_queries(stats_of, tmp_path: Path) -> None:
+    class Normed(Model):
+        def shapes(self) -> dict[str, tuple[int, ...]]:
+            norms = {f"blk.0.attn_{letter}_norm.weight": (16,) for letter in "qk"}
+            return super().shapes() | norms  # weights before them are those of F32
+
+    model = Normed().write(tmp_path / "model.gguf")
+    for layer, known in ((0, False), (1, True)):
+        for letter in "qk":
+            rows = of(model, stats_of(F32), f"blk.{layer}.attn_{letter}.weight")
+            assert (rows is not None) == known

@@ -18,7 +18,7 @@ from pyquant.calibration import Calibration, open_calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.errors import ConfigError
 from pyquant.models.model_file import ModelFile
-from pyquant.rounding.result import QuantizeResult
+from pyquant.rounding.result import QuantizeResult, TensorResult
 from pyquant.schemes.dampening import ON_ITS_OWN, PROPAGATED
 from tests.support.command import run
 from tests.support.models import Model
@@ -210,3 +210,13 @@ def test_a_calibration_is_handed_on(stats_of) -> None:
     opened = Calibration.read(stats_of(F32))
     assert open_calibration(opened) is opened
     assert open_calibration(str(stats_of(F32))).matrices == opened.matrices
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "requantized"),
+    [("Q5_0", "Q4_0", True), ("Q5_0", "Q5_0", False), ("F16", "Q4_0", False), ("Q5_0", "F16", False)],
+)
+def test_a_tensor_is_requantized_where_both_types_are_quantized_and_differ(
+    source: str, target: str, requantized: bool
+) -> None:
+    assert TensorResult("a", source, target, 32, 22).requantized == requantized

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gguf import GGUFWriter
 
 from pyquant.errors import ConfigError
+from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.schemes.recipe_file import Choice, Recipe, read_recipe
-from tests.support.models import EXPERTS, F32
+from tests.support.models import EXPERTS, F32, Model
 
 HEAD = 'version = 1\nbase = "Q4_0"\n'
 OUTPUT = '[tensors]\n"output.weight" = '
@@ -88,3 +90,17 @@ def test_a_recipe_is_for_one_model(generated) -> None:
     Recipe("Q4_0", types).types_for(ModelFile(generated(EXPERTS)), "here")
     with pytest.raises(ConfigError, match=r"here: is for another model than .*, this one's with"):
         Recipe("Q4_0", types, model_sha256=model.sha256()).types_for(ModelFile(generated(EXPERTS)), "here")
+
+
+def test_a_recipe_is_for_the_equalized_file_of_its_model_too(tmp_path: Path) -> None:
+    class Equalized(Model):
+        def add_metadata(self, writer: GGUFWriter) -> None:
+            super().add_metadata(writer)
+            writer.add_string(EQUALIZED_FROM, "ab" * 32)
+
+    model = ModelFile(Equalized().write(tmp_path / "model.gguf"))
+    types = {"output.weight": Choice(Type.Q8_0)}
+    for sha256 in ("ab" * 32, model.sha256()):
+        assert Recipe("Q4_0", types, sha256).types_for(model, "here") == {"output.weight": Type.Q8_0}
+    with pytest.raises(ConfigError, match="here: is for another model than"):
+        Recipe("Q4_0", types, "cd" * 32).types_for(model, "here")

@@ -1,9 +1,14 @@
-"""Grammars followed byte by byte: whether they accept a text, and where they refuse one."""
+"""Grammars followed byte by byte: whether they accept a text, and where they refuse one; and their masks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pyquant import _core
+from pyquant.generation.grammar.engine import State, allowed_tokens
 from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.generation.grammar.lr.bytewise import bytewise
 
@@ -18,6 +23,13 @@ def refusal(name: str, text: str) -> str:
         if not state.advance(byte):
             return f"{data[max(0, place - 60) : place]!r} does not go on with {data[place : place + 30]!r}"
     return "" if state.may_end else f"{data[-60:]!r} is no end"
+
+
+def mask_of(state: State | _core.GrammarState, n_tokens: int) -> NDArray[np.bool_]:
+    """Return whether each token may come next. All bits are set before, for those not written to be found."""
+    words = np.full(-(-n_tokens // 32), -1, np.int32)
+    state.mask(words)
+    return allowed_tokens(words, n_tokens)
 
 
 def corpus(name: str, answer: str) -> list[str]:

@@ -10,19 +10,38 @@ from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pyquant import data
 from pyquant.calibration.calibrate import GRADIENTS, RUNNING, calibrate_model
 from pyquant.calibration.sample import MOST_CHUNKS
 from pyquant.data import training_text
+from pyquant.evaluate.kept_logits import bytes_in_memory
 from pyquant.fit.evaluation import Evaluation
+from pyquant.fit.method.expected_room import PROCESS, memory_of
+from pyquant.fit.method.expected_time import (
+    FACTORS,
+    FEEDBACK,
+    GGML,
+    MAKING,
+    SEARCH,
+    parts_of,
+    quantizing,
+    rounding,
+)
+from pyquant.fit.method.expected_work import Entered, Work
+from pyquant.fit.method.forecast import Forecast
 from pyquant.fit.method.probe import probe
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.quantized import Quantized
-from pyquant.fit.method.split_text import N_CHUNKS, chunks_for
+from pyquant.fit.method.request import EVALUATION
+from pyquant.fit.method.split_text import N_CHUNKS, SplitText, chunks_for
 from pyquant.fit.mixtures import WantedSize
+from pyquant.llama.chunks import Chunks
 from pyquant.models.model_file import ModelFile
+from pyquant.models.tensor import Tensor
+from pyquant.models.tensor_type import TensorType as Type
 from tests.support.command import ENVIRONMENT
 from tests.support.models import EXPERTS, F32
 
@@ -35,6 +54,23 @@ try:
 finally:
     print("PEAK", peak_memory(), file=sys.stderr, flush=True)
 """
+
+
+EXPECTED = Forecast(
+    stages=["imatrix", "GPTQ"], parts=[("imatrix", 100.0), ("GPTQ", 500.0)], memory=1_234_567_890,
+    hessian=2_000_000_000, beside=30_000_000, temporary=500_000_000, all_hessians=3_456_000_000,
+    keeps_hessians=False, output_side=["attn_k", "attn_v"], columns=1536, tokens_per_column=3.5,
+)  # fmt: skip
+
+
+def work_of(source: Path, method: str = "gptq", threads: int = 1) -> Work:
+    """Ten chunks of 64 tokens to calibrate on, ten to be evaluated on, a pass over each in 3 seconds."""
+    model = ModelFile(source)
+    return Work(
+        model, method, SplitText([], 10, Chunks(np.zeros((2, 64), np.int32)), ""), output_bytes=model.n_bytes,
+        probed=replace(probe(model, 64, 1, n_written=0), chunk_seconds=3.0), in_file=False, given=None,
+        mixed=False, high_effort=False, n_evaluated=640, memory=None, threads=threads,
+    )  # fmt: skip
 
 
 def planned(source: Path, tmp_path: Path, text: Path, **given: object) -> tuple[Quantized, list[str]]:
@@ -188,3 +224,77 @@ def test_logits_that_do_not_stay_in_memory_are_counted(
         tensor.n_rows for tensor in ModelFile(source).tensors if tensor.name == "token_embd.weight"
     )
     assert spilled.temporary - kept.temporary == 4 * n_vocab * 8 * 255
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        (
+            {},
+            [
+                "stages: imatrix, GPTQ; those of the least KLD on held-out chunks are kept",
+                "time: about 10 min, less what the cache has already",
+                "memory: about 1.23 GB, the mapped model not counted",
+                "disk: 2.00 GB of Hessian statistics, twice that while they are made, "
+                "0.03 GB beside the output, 0.50 GB in TMPDIR",
+                "calibration: 3.5 tokens for each of the 1,536 columns of the widest matrices; "
+                "twice as many would take about 8% off their error",
+                "Hessians of all matrices would take 3.46 GB: they are collected layer by layer; "
+                "--hessian FILE keeps them",
+                "output-side Hessians: of attn_k, attn_v, whose outputs are the narrowest",
+            ],
+        ),
+        (
+            {"hessian": 0, "temporary": 0, "tokens_per_column": 20},
+            [
+                "stages: imatrix, GPTQ; those of the least KLD on held-out chunks are kept",
+                "time: about 10 min, less what the cache has already",
+                "memory: about 1.23 GB, the mapped model not counted",
+                "disk: 0.00 GB of Hessian statistics, 0.03 GB beside the output",
+                "--hessian has diagonals alone: Hessians are collected layer by layer",
+            ],
+        ),
+        (
+            {"stages": ["imatrix"], "parts": [("imatrix", 2.0)], "hessian": 1_000_000_000, "temporary": 0},
+            [
+                "time: about 1 min, less what the cache has already",
+                "memory: about 1.23 GB, the mapped model not counted",
+                "disk: 1.00 GB of Hessian statistics, twice that while they are made, "
+                "0.03 GB beside the output",
+            ],
+        ),
+    ],
+    ids=["gptq", "gptq, given diagonals", "imatrix"],
+)
+def test_a_forecast_is_said_in_lines(changes: dict[str, object], lines: list[str]) -> None:
+    assert list(replace(EXPECTED, **changes).lines()) == lines
+
+
+def test_operations_of_gptq_are_those_of_its_matrices() -> None:
+    matrix = Tensor("a", Type.F32, (2000, 7000), Path(), 0, 0)
+    assert quantizing([matrix, matrix]) == pytest.approx(28e6 * GGML)
+    dense = rounding([Entered(2000, [matrix], n_used=1, in_stream=False)])
+    assert dense == pytest.approx(14e10 / FEEDBACK + 8e9 / 3 / FACTORS + 14e6 * SEARCH)
+    experts = replace(matrix, shape=(2000, 3500, 2))
+    routed = rounding([Entered(2000, [experts], n_used=1, in_stream=False)])
+    assert routed == pytest.approx(dense + 8e9 / 3 / FACTORS + 2 * 4e6 * MAKING)  # factors of one more
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cores_share_what_they_round_and_not_passes(generated, threads: int) -> None:
+    work = work_of(generated(F32), threads=threads)
+    parts = dict(parts_of(work))
+    assert parts["imatrix"] == pytest.approx(quantizing(work.model.tensors) / threads)
+    assert parts["GPTQ"] == pytest.approx(rounding(work.inputs) / threads)
+    # The base, the output and llama-quantize's file, which is made beside.
+    assert parts[EVALUATION] == pytest.approx(3 * 10 * 3.0 + parts["imatrix"])
+
+
+def test_an_imatrix_file_is_evaluated_beside_its_base_alone(generated) -> None:
+    assert dict(parts_of(work_of(generated(F32), "imatrix")))[EVALUATION] == 2 * 10 * 3.0
+
+
+def test_memory_holds_the_process_and_the_logits_of_the_base(generated) -> None:
+    work = work_of(generated(F32), "imatrix")
+    n_vocab = work.by_name["token_embd.weight"].n_rows
+    assert memory_of(work) > PROCESS + bytes_in_memory(n_vocab, work.n_ctx)

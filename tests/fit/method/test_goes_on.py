@@ -20,6 +20,11 @@ from tests.support.command import ENVIRONMENT
 from tests.support.methods import STAGES, made
 
 
+def interrupt_gptq(what: str, done: int, total: int) -> None:
+    if what == "GPTQ":
+        raise KeyboardInterrupt
+
+
 def test_a_call_that_ended_goes_on_to_the_same_bytes(
     source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,27 +91,19 @@ def test_another_call_does_not_use_what_is_left(source: Path, short: Path, tmp_p
 
 
 def test_a_type_does_not_use_what_a_mix_of_its_size_left(source: Path, short: Path, tmp_path: Path) -> None:
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "GPTQ":
-            raise KeyboardInterrupt
-
     told: list[str] = []
     output, like = tmp_path / "out.gguf", WantedSize(like="Q4_0")
     of_both: dict[str, Any] = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
     with pytest.raises(KeyboardInterrupt):
-        quantize(source, output, like, progress=interrupt, **of_both)
+        quantize(source, output, like, progress=interrupt_gptq, **of_both)
     done = quantize(source, output, "Q4_0", tell=told.append, **of_both)
     assert any("is of another model, version or setting" in line for line in told)
     assert done.result["mode"] == "ggml:Q4_0"
 
 
 def test_an_interrupted_run_names_the_folder_of_its_stages(source: Path, short: Path, tmp_path: Path) -> None:
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "GPTQ":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        made(source, tmp_path / "out.gguf", short, method="gptq", progress=interrupt)
+        made(source, tmp_path / "out.gguf", short, method="gptq", progress=interrupt_gptq)
     assert tmp_path / ".out.gguf.stages" in kept()
     made(source, tmp_path / "out.gguf", short, method="gptq")
     assert tmp_path / ".out.gguf.stages" not in kept()
@@ -137,12 +134,8 @@ def test_a_stage_whose_file_went_is_made_again(
     whole, output = tmp_path / "whole.gguf", tmp_path / "out.gguf"
     made(source, whole, short, method="gptq")
 
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "GPTQ":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        made(source, output, short, method="gptq", progress=interrupt)
+        made(source, output, short, method="gptq", progress=interrupt_gptq)
     for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
         path.unlink()
     made(source, output, short, method="gptq")
@@ -155,12 +148,8 @@ def test_a_run_for_a_size_that_ended_late_is_made_again(source: Path, short: Pat
     largest = WantedSize(target_bpw=8)
     options = {"method": "gptq", "text": short, "n_ctx": 64, "n_chunks": 16}
 
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "GPTQ":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        quantize(source, output, largest, progress=interrupt, **options)
+        quantize(source, output, largest, progress=interrupt_gptq, **options)
     for path in (tmp_path / ".out.gguf.stages").glob("*.gguf"):
         path.unlink()
     done = quantize(source, output, largest, **options)

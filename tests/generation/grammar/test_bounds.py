@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,8 @@ from pyquant.generation.grammar.engines import default_engine, make_engine
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.generation.grammar.lr import lark_tables
 from pyquant.generation.grammar.schema.schema import LEAST, MOST
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 from tests.support.command import ENVIRONMENT, run
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 def rules(language: Language, n: int) -> Grammar:

@@ -5,28 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pyquant import _core, data
+from pyquant import _core
 from pyquant.generation.grammar import lr_engine
 from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
 from pyquant.generation.grammar.lr import cache
 from pyquant.generation.grammar.lr_engine import Lr, LrGrammar
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.caches import cache_folder
 
 GRAMMAR = Grammar(Language.LARK, 'start: ("a" | "b" | "é")+\n%ignore " "', "g.lark")
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 @pytest.fixture
@@ -171,8 +163,10 @@ def test_where_caches_belong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYQUANT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache_folder() == Path("/caches/pyquant")
-    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path("/home/somebody/.cache/pyquant")
+    monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path("/home/somebody/.cache/pyquant")
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pyquant import data
 from pyquant.errors import ConfigError, GrammarError
-from pyquant.generation.grammar.engine import Compiled, State, allowed_tokens
+from pyquant.generation.grammar.engine import Compiled, State
 from pyquant.generation.grammar.engines import ENGINES, compile_grammar, make_engine
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
+from tests.support.grammars import mask_of
 from tests.support.vocabularies import vocabulary as vocabulary_of
 
 ARITHMETIC = Grammar(
@@ -41,12 +39,6 @@ def compile_arithmetic(engine: str, vocabulary: Vocabulary) -> Compiled:
     return make_engine(engine, vocabulary).compile(ARITHMETIC if engine == "gbnf" else ARITHMETIC_IN_LARK)
 
 
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
-
-
 @pytest.fixture(scope="module", params=ENGINES)
 def arithmetic(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Compiled:
     return compile_arithmetic(request.param, vocabulary)
@@ -57,12 +49,6 @@ def after(compiled: Compiled, vocabulary: Vocabulary, text: str) -> State:
     for token in vocabulary.tokenize(text.encode(), ends=False).tolist():
         state.advance(token)
     return state
-
-
-def mask_of(state: State, n_tokens: int) -> np.ndarray:
-    words = np.full(-(-n_tokens // 32), -1, np.int32)
-    state.mask(words)
-    return allowed_tokens(words, n_tokens)
 
 
 @pytest.mark.parametrize("text", ["", "12", "(3+", "(3+4)", "1==2"])

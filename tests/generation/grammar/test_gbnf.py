@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pyquant import data
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engine import State, allowed_tokens
 from pyquant.generation.grammar.engines import compile_for, default_engine
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.generation.grammar.logits_processor import GrammarProcessor
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
+from tests.support.grammars import mask_of
 from tests.support.vendored import llama_files
 
 SAMPLES = llama_files("grammars/*.gbnf")
 NAMES = ["arithmetic", "c", "chess", "english", "japanese", "json", "json_arr", "list"]
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 def compiled(text: str, vocabulary: Vocabulary) -> State:
@@ -41,12 +33,6 @@ def takes(state: State, vocabulary: Vocabulary, text: str) -> bool:
             return False
         state.advance(token)
     return state.may_end
-
-
-def mask_of(state: State, vocabulary: Vocabulary) -> np.ndarray:
-    words = np.empty(-(-vocabulary.n_tokens // 32), np.int32)
-    state.mask(words)
-    return allowed_tokens(words, vocabulary.n_tokens)
 
 
 class Judge:
@@ -235,12 +221,12 @@ def test_a_place_knows_its_mask_and_whether_it_is_the_end(vocabulary: Vocabulary
     a, b = (vocabulary.tokenize(letter, ends=False).tolist()[-1] for letter in (b"a", b"b"))
     for token in (a, a, b):
         assert not state.must_end
-        before = mask_of(state, vocabulary)
-        np.testing.assert_array_equal(mask_of(state, vocabulary), before)  # as it is kept
+        before = mask_of(state, vocabulary.n_tokens)
+        np.testing.assert_array_equal(mask_of(state, vocabulary.n_tokens), before)  # as it is kept
         assert not state.must_end
         state.advance(token)
     assert state.must_end
-    assert mask_of(state, vocabulary).sum() == len(vocabulary.end_tokens())
+    assert mask_of(state, vocabulary.n_tokens).sum() == len(vocabulary.end_tokens())
     assert state.must_end
     state.roll_back(1)
     assert not state.must_end

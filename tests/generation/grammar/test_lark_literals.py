@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pyquant import data
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.generation.grammar.lark_literals import check_classes, check_lazy
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from pyquant import _core
 from pyquant.errors import GrammarError
-from pyquant.generation.grammar.engine import allowed_tokens
 from pyquant.generation.grammar.grammar import GRAMMARS, Grammar, Language, read_grammar
 from pyquant.generation.grammar.lr.lark_tables import Tables, make_tables
 from tests.generation.twins.grammar_masks import Place, allowed
+from tests.support.grammars import mask_of
 
 BYTES = [bytes([byte]) for byte in range(256)]
 END = 0  # the first token of these vocabularies
@@ -28,12 +28,6 @@ END = 0  # the first token of these vocabularies
 
 def compile_for(tables: Tables, pieces: list[bytes]) -> _core.Grammar:
     return _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[END])
-
-
-def mask_of(state: _core.GrammarState, n_tokens: int) -> np.ndarray:
-    words = np.full(-(-n_tokens // 32), -1, np.int32)
-    state.mask(words)
-    return allowed_tokens(words, n_tokens)
 
 
 def tables_of(text: str) -> Tables:

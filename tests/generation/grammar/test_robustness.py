@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyquant import _core, data
+from pyquant import _core
 from pyquant.errors import GrammarError
-from pyquant.generation.grammar.engine import allowed_tokens
 from pyquant.generation.grammar.grammar import Grammar, Language, read_grammar
 from pyquant.generation.grammar.lr.lark_tables import GRAMMARS, make_tables
 from pyquant.generation.grammar.lr_engine import Lr
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 from tests.generation.twins.grammar_masks import Place, allowed
+from tests.support.grammars import mask_of
 
 END = 0  # the first token of these vocabularies
 
@@ -29,18 +28,6 @@ END = 0  # the first token of these vocabularies
 def compile_for(text: str, pieces: list[bytes]) -> _core.Grammar:
     tables = make_tables(Grammar(Language.LARK, text, "g.lark"))
     return _core.Grammar(**tables.arrays(), start=tables.start, pieces=pieces, end_tokens=[END])
-
-
-def mask_of(state: _core.GrammarState, n_tokens: int) -> np.ndarray:
-    words = np.full(-(-n_tokens // 32), -1, np.int32)
-    state.mask(words)
-    return allowed_tokens(words, n_tokens)
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 @pytest.mark.parametrize(

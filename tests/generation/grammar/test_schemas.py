@@ -6,30 +6,22 @@ import datetime
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
-from pyquant import data
 from pyquant.errors import GrammarError
 from pyquant.generation.grammar.engine import State
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import Grammar, Language
 from pyquant.generation.grammar.schema.ecma_regex import BadPattern, to_rust
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 
 SEED = 20_262
 CHARACTERS = [*'abzA0-._" \\\n\r\t/', "é", "٣", "\u2028", "😀"]
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 def compiled(schema: Any, vocabulary: Vocabulary) -> State:

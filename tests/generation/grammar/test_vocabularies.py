@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant.generation.grammar.engine import State, allowed_tokens
 from pyquant.generation.grammar.engines import make_engine
 from pyquant.generation.grammar.grammar import read_grammar
 from pyquant.generation.grammar.lr.lark_tables import make_tables
 from pyquant.llama.vocabulary import Vocabulary
 from tests.generation.twins.grammar_masks import Place
 from tests.support.c_texts import with_names_as_types
-from tests.support.grammars import corpus
+from tests.support.grammars import corpus, mask_of
 from tests.support.vocabularies import vocabulary
 
 
@@ -27,23 +26,17 @@ def tokens_of(vocabulary: Vocabulary, text: str) -> list[int]:
     return tokens
 
 
-def allowed(state: State, n_tokens: int) -> np.ndarray:
-    words = np.empty(-(-n_tokens // 32), np.int32)
-    state.mask(words)
-    return allowed_tokens(words, n_tokens)
-
-
 def follow(vocabulary: Vocabulary, name: str) -> None:
     """Check that each token of the corpus is allowed where it comes, and that texts may end."""
     compiled = make_engine("lr", vocabulary).compile(read_grammar(Path(name)))
     for text in corpus(name, "accept"):
         state = compiled.start()
         for token in tokens_of(vocabulary, text):
-            assert allowed(state, vocabulary.n_tokens)[token], (text, vocabulary.piece(token))
+            assert mask_of(state, vocabulary.n_tokens)[token], (text, vocabulary.piece(token))
             assert state.allows(token)
             state.advance(token)
         assert state.may_end
-        assert allowed(state, vocabulary.n_tokens)[vocabulary.end_tokens()].all()
+        assert mask_of(state, vocabulary.n_tokens)[vocabulary.end_tokens()].all()
 
 
 @pytest.mark.ci
@@ -80,7 +73,7 @@ def test_llguidance_allows_what_lr_allows(name: str, step: int) -> None:
             # Tokens are counted from the text's length, so that masks are not all of the beginnings of texts.
             for i, token in enumerate(tokens_of(loaded, text), len(text)):
                 if i % step == 0:
-                    mine, other = (allowed(state, loaded.n_tokens) for state in states)
+                    mine, other = (mask_of(state, loaded.n_tokens) for state in states)
                     assert not (mine & ~other).any(), (text, i)
                     place = start.after(before)
                     assert place

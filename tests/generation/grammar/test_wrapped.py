@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from pyquant import data
 from pyquant.errors import ConfigError, GrammarError
 from pyquant.generation.grammar.bounded_blanks import MOST_BLANKS, Row
-from pyquant.generation.grammar.engine import State, allowed_tokens
+from pyquant.generation.grammar.engine import State
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import Grammar, Language
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
+from tests.support.grammars import mask_of
 
 SCHEMA = Grammar(Language.JSON_SCHEMA, '{"type": "object", "properties": {"a": {}}, "required": ["a"]}', "g")
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 def write(state: State, vocabulary: Vocabulary, text: str) -> int:
@@ -37,16 +29,10 @@ def write(state: State, vocabulary: Vocabulary, text: str) -> int:
     return len(text.encode())
 
 
-def allowed(state: State, vocabulary: Vocabulary) -> np.ndarray:
-    words = np.empty(-(-vocabulary.n_tokens // 32), np.int32)
-    state.mask(words)
-    return allowed_tokens(words, vocabulary.n_tokens)
-
-
 def test_blanks_in_a_row_end(vocabulary: Vocabulary) -> None:
     state = compile_for(vocabulary, SCHEMA).start()
     assert write(state, vocabulary, '{"a":' + " " * 1000) == 5 + MOST_BLANKS
-    mask = allowed(state, vocabulary)
+    mask = mask_of(state, vocabulary.n_tokens)
     blank = [token for token, piece in enumerate(vocabulary.pieces()) if piece[:1] in (b" ", b"\n", b"\t")]
     assert not mask[blank].any()
     assert mask.tolist() == [state.allows(token) for token in range(vocabulary.n_tokens)]
@@ -79,7 +65,7 @@ def test_the_form_begins_behind_the_trigger(engine: str, vocabulary: Vocabulary)
     state = compile_for(vocabulary, grammar, engine, trigger="<answer>").start()
     assert state.may_end
     assert write(state, vocabulary, "yes, I think so: <<answer") == 25
-    free = allowed(state, vocabulary)
+    free = mask_of(state, vocabulary.n_tokens)
     assert free[vocabulary.end_tokens()].all()
     assert free.tolist() == [state.allows(token) for token in range(vocabulary.n_tokens)]
     for token, piece in enumerate(vocabulary.pieces()):

@@ -5,28 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pyquant import data
 from pyquant.errors import ConfigError
 from pyquant.generation.grammar.engines import make_engine
 from pyquant.generation.grammar.grammar import GRAMMARS, read_grammar
 from pyquant.generation.grammar.lr.bytewise import bytewise
 from pyquant.generation.structured.task import TECHNIQUES, Item, Verdict, as_text, messages
 from pyquant.generation.structured.tasks import TASKS, load_task
-from pyquant.llama.model import Model
 from pyquant.llama.vocabulary import Vocabulary
 
 RIGHT = Verdict(parses=True, evaluates=True, right=True)
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Iterator[Vocabulary]:
-    with Model(data.model_path()) as model:
-        yield model.vocabulary
 
 
 def ask(task: str, question: str, expected: object) -> tuple[object, Item]:
