@@ -28,6 +28,7 @@ from pyquant.study.report.html import report
 from pyquant.study.sources import Given, Hashing
 from pyquant.study.store import Store, digest
 from pyquant.study.task import Outcome, Task
+from pyquant.study.time_left import TimeLeft
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ class _Work:
         self.unfinished: list[Task] = []  # those that failed
         self.warnings: set[str] = set()
         self.running: dict[Future[Outcome], Task] = {}
-        self.begin = time.monotonic()
+        self.time_left = TimeLeft(time.monotonic())
 
     def go(self, pool: Executor) -> None:
         """Work until nothing is left to do."""
@@ -314,8 +315,7 @@ class _Work:
         begun = [task for task in self.running.values() if task.name in running]
         at_work = sum(task.cost * running[task.name][0] for task in begun)
         share = (self.cost_done + at_work) / max(self.cost, 1)
-        elapsed = time.monotonic() - self.begin
-        left = elapsed * (1 - share) / share if share > 0.02 else None
+        left = self.time_left.at(share, time.monotonic())
         ended = len(self.done) + len(self.failed)
         self.watch(Status(ended, self.total, share, left, running, finished))
 
