@@ -11,7 +11,7 @@ TIER ?= test
 GPU ?= $(shell cat .venv/.gpu 2>/dev/null)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-$(if $(filter-out vulkan cuda metal hip,$(GPU)),$(error pyquant: GPU=$(GPU): give vulkan, cuda, metal or hip))
+$(if $(filter-out vulkan cuda metal hip,$(GPU))$(word 2,$(GPU)),$(error pyquant: GPU=$(GPU): give vulkan, cuda, metal or hip; `make GPU=` builds for the CPU))
 
 venv := .venv
 python := $(venv)/bin/python

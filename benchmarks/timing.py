@@ -21,7 +21,7 @@ class Runs:
     """One command and what its runs took.
 
     seconds: wall clock; cpu_seconds: of all its threads. peak_bytes: resident memory, of the processes it
-    starts too; own_bytes: that no file is mapped to. said: by the last.
+    starts too; own_bytes: of it what is mapped to no file. said: by the last.
     """
 
     name: str
@@ -65,17 +65,17 @@ class Runs:
 
 
 def _memory(pid: int) -> tuple[int, int] | None:
-    """Return the peak and the own bytes of a process and those it started; None once it has ended."""
+    """Return the sums of peaks and of own bytes of a process and those it started; None once it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return None
     sizes = dict(re.findall(r"(VmHWM|RssAnon):\s*(\d+) kB", status))
     if not sizes:
         return None
     every = [(1024 * int(sizes["VmHWM"]), 1024 * int(sizes["RssAnon"]))]
-    every += [memory for child in children if (memory := _memory(int(child)))]
+    every += [memory for child in " ".join(lists).split() if (memory := _memory(int(child)))]
     return sum(peak for peak, _ in every), sum(own for _, own in every)
 
 

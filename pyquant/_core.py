@@ -17,9 +17,11 @@ from pyquant.errors import RuntimeLibraryError
 try:
     from pyquant import _cpu
 except ImportError:
-    folder = os.path.dirname(__file__)
+    if importlib.util.find_spec("pyquant._cpu"):
+        raise
+    folder = os.path.dirname(os.path.dirname(__file__))
     raise RuntimeLibraryError(
-        f"{folder}: is pyquant's source, not compiled: run Python in another folder, or `make demo` there"
+        f"{folder}: pyquant's source, not compiled: leave the folder, or run `make demo` and .venv/bin/python"
     ) from None
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pyquant
 from pyquant import _core, _cpu
 from tests.support.command import ENVIRONMENT, run
 
@@ -19,6 +21,15 @@ import importlib.util
 _cpu.variants = list
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name == "pyquant._core_native" else find(name)
+from pyquant.__main__ import main
+sys.argv = ["pyquant", "info"]
+main()
+"""
+
+
+NOT_COMPILED = """
+import sys
+sys.modules["pyquant._cpu"] = None
 from pyquant.__main__ import main
 sys.argv = ["pyquant", "info"]
 main()
@@ -54,6 +65,19 @@ def test_a_cpu_that_runs_none() -> None:
     assert done.stderr.startswith("pyquant: this CPU ")
     assert done.stderr.endswith("AVX2, FMA and F16C: build pyquant from source on this machine\n")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_source_that_is_not_compiled_says_so() -> None:
+    done = subprocess.run([sys.executable, "-c", NOT_COMPILED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    folder = Path(pyquant.__file__).parents[1]
+    assert done.stderr.startswith(f"pyquant: {folder}: pyquant's source, not compiled: ")
+
+
+def test_info_lists_tensors_of_a_model_alone() -> None:
+    done = run("info", "--tensors")
+    assert done.returncode == 2
+    assert done.stderr == "pyquant: --tensors: lists those of a model; give MODEL.gguf\n"
 
 
 def test_what_would_end_the_process_is_refused() -> None:

@@ -59,9 +59,9 @@ def write_texts(
     threads: int | None,
     progress: Written | None,
 ) -> list[Chunks]:
-    """Let a model write chunks of n_ctx tokens, or take those of them that it wrote before.
+    """Let a model generate chunks of n_ctx tokens, or take those of them that it generated before.
 
-    Chunks that are written together, of whatever is asked, are kept when they are done.
+    Chunks that are generated together, of whatever is asked, are kept when they are done.
 
     wanted: what is asked, and how many chunks of each. Returns: the chunks of each. Raises ModelFileError: it
     cannot be run.

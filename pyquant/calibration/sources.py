@@ -80,7 +80,7 @@ def _programs(model: Model, n_ctx: int, n_chunks: int) -> ToWrite:
 
 
 def _dialogues(model: Model, n_ctx: int, n_chunks: int) -> ToWrite:
-    """Dialogues in the model's chat template, of which it writes all but the first question; else texts.
+    """Dialogues in the model's chat template, of which it generates all but the first question; else texts.
 
     A model that was trained to answer also knows what it is asked (Xu et al., *Magpie*, 2024).
     """

@@ -17,7 +17,7 @@ from pyquant.files.text import Text, read_text
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 
-WRITING = "generating the mixture"
+WRITING = "generating texts"
 
 # Called with what is done, and its steps done and all.
 Progress = Callable[[str, int, int], None]

@@ -32,7 +32,7 @@ def run_python_file(path: str | os.PathLike[str]) -> ModuleType:
 
     path: a file that is there.
     Returns: its name depends on the file's path alone.
-    Raises ConfigError: the file cannot be read or run; its line is named.
+    Raises ConfigError: the file cannot be read or run; its line is named. Errors as of `errors_of`.
     """
     path = Path(path)
     resolved = path.resolve()

@@ -26,6 +26,7 @@ from pyquant.rounding.make_plan import make_plan
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.quantize_model import write_plan
 from pyquant.schemes import Mode
+from pyquant.schemes.asked import parameters_of
 from pyquant.schemes.q8_0 import Q8_0
 
 
@@ -72,7 +73,7 @@ def count_codes(
         parameters: dict[str, str | int] = {}
     else:
         plan = make_plan(model, mode, threads=threads)
-        types, parameters = plan.types, mode.parameters(plan.scheme)
+        types, parameters = plan.types, parameters_of(mode, plan.scheme)
         # Some tensors of a Q4_0 mixture become plain Q8_0: they have no table.
         scheme = plan.scheme if plan.scheme and plan.scheme.storage != Type.Q4_0 else None
         changed = [tensor for tensor in model.tensors if plan.changes(tensor)]

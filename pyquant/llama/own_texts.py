@@ -50,7 +50,7 @@ def most_together(model: ModelFile, n_tokens: int) -> int:
 def write_tokens(
     model: Model, texts: Sequence[OwnText], n_tokens: int, *, threads: int | None = None
 ) -> NDArray[np.int32]:
-    """Let a model write any number of texts; arguments, result and errors are those of `write_together`."""
+    """Let a model generate any number of texts; the rest is as of `write_together`."""
     written = np.empty((len(texts), n_tokens), np.int32)
     step = most_together(model.file, n_tokens)
     for first in range(0, len(texts), step):
@@ -68,7 +68,7 @@ def write_together(
     progress: Callable[[int], None] | None = None,
     observer: _core.Bf16Pass | None = None,
 ) -> NDArray[np.int32]:
-    """Let a model write texts, all of them token by token.
+    """Let a model generate texts, all of them token by token.
 
     Tokens are drawn from all ordinary ones and from those that end a text, with the probabilities that the
     model gives them.
@@ -112,7 +112,7 @@ def write_together(
                     given[i].extend(texts[i].begin(n_ends[i]))
                 written[i, position] = given[i].popleft() if given[i] else token
             logits = context.decode(written[:, position : position + 1], position, np.ones(1, bool))[:, 0]
-            check_logits(model.path, logits, "what it writes")
+            check_logits(model.path, logits, "what it generates")
             numbers = [uniform(text.seed, text.number, position) for text in texts]
             drawn = list(pool.map(draw, logits, repeat(allowed), numbers))
             if progress:

@@ -22,6 +22,7 @@ from pyquant.rounding.plan import Plan, PlannedFile, bytes_as
 from pyquant.rounding.shards import Sharding
 from pyquant.rounding.types import choose_types, whole_blocks
 from pyquant.schemes import Mode, Scheme
+from pyquant.schemes.asked import scheme_of
 from pyquant.schemes.q8_0 import q8_0
 
 
@@ -56,7 +57,7 @@ def make_plan(
         sha256 = model.sha256()
         calibration.check_model(model, sha256)
     folded = [t for t in model.tensors if types[t.name] == Type.Q8_0 and types[t.name] != t.type]
-    scheme = mode.scheme(lambda: q8_0_codes(model, folded, threads=threads))
+    scheme = scheme_of(mode, lambda: q8_0_codes(model, folded, threads=threads))
     if scheme is not None and mode.q4_t:
         scheme = replace(scheme, q4_t=True)
     if scheme is not None:

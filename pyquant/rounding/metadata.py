@@ -14,6 +14,7 @@ from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata, spl
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.models.type_policy import copied_file_type
 from pyquant.rounding.plan import Plan
+from pyquant.schemes.asked import parameters_of
 from pyquant.schemes.dampening import ROWS
 
 # What is done, in the words of people.
@@ -52,7 +53,7 @@ def metadata(plan: Plan, sha256: str) -> dict[str, str | int]:
     if scheme is None and plan.calibration is None:
         return entries
     entries["pyquant.mode"] = mode.mode
-    for key, value in mode.parameters(scheme).items():
+    for key, value in parameters_of(mode, scheme).items():
         entries[f"pyquant.{key}"] = value
     if any(plan.by_gptq(tensor) for tensor in plan.model.tensors):
         entries["pyquant.version"] = _core.build_info()["pyquant"]

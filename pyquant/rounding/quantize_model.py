@@ -28,6 +28,7 @@ from pyquant.rounding.shards import Sharding, Split
 from pyquant.rounding.tensor_writer import Passed, TensorWriter, ToWrite
 from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode
+from pyquant.schemes.asked import parameters_of
 
 Tell = Callable[[str], None]  # told a remark
 
@@ -120,7 +121,7 @@ def quantize_model(
         output=files[0],
         files=files,
         mode=mode.mode,
-        parameters=mode.parameters(plan.scheme),
+        parameters=parameters_of(mode, plan.scheme),
         source_bytes=given.n_bytes,
         output_bytes=plan.output_bytes,
         n_weights=given.n_weights,

@@ -50,16 +50,16 @@ class Scheme:
     tables: TableSet | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError: values or fold are of another shape or type, or a code has no value."""
-        values, fold = self.values, self.fold
+        """Raise ConfigError: a part is of another shape or type, or a code has no value."""
+        if self.grid not in GRID_TYPES:
+            raise ConfigError(f"scheme {self.name}: grid: {self.grid!r}, which is none of {[*GRID_TYPES]}")
+        values, fold = np.asarray(self.values), np.asarray(self.fold)
         if values.dtype != np.int8 or values.ndim != 1:
-            raise ConfigError(
-                f"scheme {self.name}: values: {_kind(values)}, where (n_codes,) int8 is expected"
-            )
-        if fold is None:
+            raise ConfigError(f"scheme {self.name}: values: {_kind(values)}; (n_codes,) int8 is expected")
+        if self.fold is None:
             return
         if fold.dtype != np.uint8 or fold.shape != (256,):
-            raise ConfigError(f"scheme {self.name}: fold: {_kind(fold)}, where (256,) uint8 is expected")
+            raise ConfigError(f"scheme {self.name}: fold: {_kind(fold)}; (256,) uint8 is expected")
         if fold.max() >= len(values):
             raise ConfigError(f"scheme {self.name}: fold: code {fold.max()} has none of {len(values)} values")
 

@@ -73,7 +73,7 @@ class Mode(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if not hasattr(cls, "name"):  # a common base of modes is none
             return
-        if not isinstance(getattr(cls, "file_type", None), int | property):
+        if isinstance(getattr(cls, "file_type", None), str | None):
             raise ConfigError(f"mode {cls.name!r}: needs `file_type`, such as LlamaFileType.MOSTLY_Q4_0")
         other = Mode.registry.get(cls.name)
         if other is not None and other.__module__ != cls.__module__:
@@ -110,7 +110,7 @@ class Mode(BaseModel):
 
         Returns
         -------
-        None where GGML's own quantizer does the work.
+        None where GGML's own quantizer does the work; a mode in a file also gives `types` then.
         """
         raise NotImplementedError
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Callable
-from functools import wraps
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from pyquant.errors import ConfigError
-from pyquant.files.python_file import errors_of, find_python_file, run_python_file
-from pyquant.schemes.base import Scheme
+from pyquant.files.python_file import find_python_file, run_python_file
 from pyquant.schemes.mode import Mode
 
 ENTRY_POINTS = "pyquant.schemes"
@@ -48,45 +45,9 @@ def load_modes(path: str | os.PathLike[str]) -> list[type[Mode]]:
         raise
     for mode in modes:
         mode.source = resolved
-        _guard(mode)
         copyreg.pickle(mode, _reduce)
     _loaded[resolved] = modes
     return modes
-
-
-def _guard(mode: type[Mode]) -> None:
-    """Check what its methods return, and let what they raise name the file."""
-    for name, check in (("scheme", _check_scheme), ("parameters", _check_parameters)):
-        method = getattr(mode, name)
-        if not hasattr(method, "__wrapped__"):  # by a mode that it inherits from
-            setattr(mode, name, _guarded(method, check))
-
-
-def _guarded(method: Callable[[Mode, Any], Any], check: Callable[[Mode, Any], None]) -> Any:
-    @wraps(method)
-    def call(self: Mode, argument: Any) -> Any:
-        assert self.source is not None
-        with errors_of(self.source):
-            result = method(self, argument)
-            check(self, result)
-        return result
-
-    return call
-
-
-def _check_scheme(mode: Mode, made: Any) -> None:
-    if made is None and type(mode).types is not Mode.types:  # GGML makes the types that it chooses
-        return
-    if not isinstance(made, Scheme):
-        raise ConfigError(f"mode {mode.name!r}: `scheme` returned {made!r}, which is no Scheme")
-
-
-def _check_parameters(mode: Mode, listed: Any) -> None:
-    is_dict = isinstance(listed, dict)
-    if not is_dict or not all(isinstance(value, (str, int)) for value in listed.values()):
-        raise ConfigError(
-            f"mode {mode.name!r}: `parameters` returned {listed!r}, no dict of texts and whole numbers"
-        )
 
 
 def load_installed() -> None:

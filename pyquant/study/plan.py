@@ -178,7 +178,10 @@ def _texts(config: StudyConfig) -> list[StudyText]:
 
 
 def _check_texts(source: Source, texts: Sequence[StudyText]) -> None:
-    """Refuse what a model cannot be run with, before anything is made. Raises ModelFileError, ConfigError."""
+    """Refuse what a model cannot be run with, before anything is made; warn of texts that it has none of.
+
+    Raises ModelFileError, ConfigError.
+    """
     kinds = set() if source.has_chat_template else {text.kind for text in texts}
     if "chat" in kinds:
         raise ModelFileError(f"{source.path}: has no chat template, which `chats` need; leave one out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_ratio_has_the_spread_of_its_rounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[sys.executable, "-c", LARGE], ["sh", "-c", f"{sys.executable} -c '{LARGE}'\ntrue"]]
+    "command", [[sys.executable, "-c", LARGE], ["sh", "-c", f"{quote(sys.executable)} -c '{LARGE}'\ntrue"]]
 )
 def test_memory_is_that_of_all_processes(command: list[str]) -> None:
     runs = Runs("large", command)
@@ -32,7 +33,7 @@ def test_memory_is_that_of_all_processes(command: list[str]) -> None:
 
 def test_commands_take_turns_after_a_round_that_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    commands = [Runs(name, ["sh", "-c", f"echo {name} >>{log}"]) for name in "ab"]
+    commands = [Runs(name, ["sh", "-c", f"echo {name} >>{quote(str(log))}"]) for name in "ab"]
     interleave(commands, 2)
     assert log.read_text().split() == [*"ababab"]
     assert [len(command.seconds) for command in commands] == [2, 2]

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyquant.errors import ConfigError
+from pyquant import _core
+from pyquant.errors import ConfigError, ModelFileError
 from pyquant.inspect.code_counts import CodeCounts
 from pyquant.inspect.histogram import count_codes
 from pyquant.models.codebook import CODEBOOKS, IQ4_NL_VALUES
@@ -41,6 +42,14 @@ def test_a_quantized_model_needs_no_mode(generated, tmp_path: Path) -> None:
     quantize_model(generated(F32), tmp_path / "out.gguf", make_mode({"mode": "q4_0"}))
     with pytest.raises(ConfigError, match="is quantized: its own codes are counted without a mode"):
         count_codes(tmp_path / "out.gguf", make_mode({"mode": "q4_0", "requantize": True}))
+
+
+def test_a_model_without_tensors_has_no_codes(tmp_path: Path) -> None:
+    header = _core.Gguf()
+    header.set_text("general.architecture", "llama")
+    (tmp_path / "empty.gguf").write_bytes(header.header())
+    with pytest.raises(ModelFileError, match=r"empty\.gguf: has no tensors$"):
+        count_codes(tmp_path / "empty.gguf")
 
 
 def test_numbers_of_a_tensor_follow_from_its_counts() -> None:

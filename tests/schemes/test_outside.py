@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.schemes import Mode
+from pyquant.schemes.asked import parameters_of, scheme_of
 from pyquant.schemes.outside import load_modes
 from pyquant.schemes.settings import make_mode
 from tests.support.command import ENVIRONMENT, run
@@ -88,9 +89,11 @@ def test_a_file_that_gives_none(tmp_path: Path, content, says: str) -> None:
         ("raise SystemExit(3)", "line 18: SystemExit: 3"),
         ("q4_0_multizero(2)", "mode 'mine': `scheme` returned None, which is no Scheme"),
         ("return made(values=made().values * 1000)", "OverflowError"),
-        ("return made(values=made().values / 2)", r"values: \(16,\) float64, where \(n_codes,\) int8 is"),
-        ("return made(fold=made().fold[:9])", r"fold: \(9,\) uint8, where \(256,\) uint8 is expected"),
+        ("return made(values=made().values / 2)", r"values: \(16,\) float64; \(n_codes,\) int8 is"),
+        ("return made(fold=made().fold[:9])", r"fold: \(9,\) uint8; \(256,\) uint8 is expected"),
         ("return made(fold=made().fold + 200)", "fold: code 215 has none of 16 values"),
+        ("return made(values=[1, 2])", r"values: \(2,\) int64; \(n_codes,\) int8 is expected"),
+        ("return made(grid='q5_0')", r"grid: 'q5_0', which is none of \['q4_0', 'q8_0'\]"),
     ],
 )
 def test_what_a_scheme_does_wrong_is_said_with_its_file(tmp_path: Path, body: str, says: str) -> None:
@@ -98,7 +101,7 @@ def test_what_a_scheme_does_wrong_is_said_with_its_file(tmp_path: Path, body: st
     path.write_text(scheme("mine").replace("return q4_0_multizero(self.bound)", body) + MADE)
     load_modes(path)
     with pytest.raises(ConfigError, match=says) as raised:
-        make_mode({"mode": "mine", "bound": 2}).scheme(lambda: np.zeros(256, np.uint64))
+        scheme_of(make_mode({"mode": "mine", "bound": 2}), lambda: np.zeros(256, np.uint64))
     assert str(raised.value).startswith(str(path))
 
 
@@ -110,7 +113,7 @@ def test_a_model_that_a_scheme_cannot_count_is_to_blame_itself(tmp_path: Path) -
     path.write_text(scheme("mine").replace("return q4_0_multizero(self.bound)", "q8_0_codes()"))
     load_modes(path)
     with pytest.raises(ModelFileError, match=r"^model\.gguf: cut off$"):
-        make_mode({"mode": "mine", "bound": 2}).scheme(count)
+        scheme_of(make_mode({"mode": "mine", "bound": 2}), count)
 
 
 @pytest.mark.parametrize("listed", ["None", "{'share': 0.5}"])
@@ -119,7 +122,7 @@ def test_parameters_are_texts_and_whole_numbers(tmp_path: Path, listed: str) -> 
     path.write_text(f"{scheme('mine')}\n    def parameters(self, scheme):\n        return {listed}\n")
     load_modes(path)
     with pytest.raises(ConfigError, match=f"wrong.py: mode 'mine': `parameters` returned {listed}"):
-        make_mode({"mode": "mine", "bound": 2}).parameters(None)
+        parameters_of(make_mode({"mode": "mine", "bound": 2}), None)
 
 
 def test_a_broken_file_can_be_mended(tmp_path: Path) -> None:

@@ -103,11 +103,15 @@ def test_a_study_without_kld_has_no_figure_of_it() -> None:
 
 
 def test_settings_of_gptq_tell_rows_apart() -> None:
-    model = model_of(("ggml:Q4_0", "gptq"), ("ggml:Q4_0", "gptq"), ("q8_0", "gptq"), klds=[0.2, 0.1, 0.1])
-    alike = [replace(row, alike=row.mode or "") for row in model.rows]
-    rows = gptq_rows(replace(model, rows=alike), 0)
-    assert [(row["quantizer"], row["kld"]) for row in rows] == [
-        ("ggml:Q4_0 0", 0.2), ("ggml:Q4_0 1", 0.1), ("q8_0", 0.1),
+    settings = [("ggml:Q4_0", f"hessian={name} dampening={x}", name) for name in "ab" for x in (0.1, 0.5)]
+    settings.append(("q8_0", "hessian=a", "a"))
+    rows = [
+        replace(row, alike=mode, label=f"{mode} {more}", knows={"name": name, "how": "gptq"})
+        for row, (mode, more, name) in zip(model_of(*[("", "gptq")] * 5).rows, settings)
+    ]
+    found = gptq_rows(ModelResults("model", "", ["text"], rows), 0)
+    assert [(row["quantizer"], row["calibration"]) for row in found] == [
+        *((f"ggml:Q4_0 dampening={x}", name) for name in "ab" for x in (0.1, 0.5)), ("q8_0", "a"),
     ]  # fmt: skip
 
 

@@ -14,12 +14,13 @@ from pyquant.llama.cache_types import CacheTypes
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from pyquant.study.config import read_study
+from pyquant.study.plan import make_plan
 from pyquant.study.results.paired import paired_rows, paired_table, ranked
 from pyquant.study.results.read import ModelResults, read_results
 from pyquant.study.run import run_study
 from pyquant.study.store import Store
 from pyquant.study.study_text import study_texts
-from tests.support.chat import turns, write_chat
+from tests.support.chat import ChatModel, turns, write_chat
 from tests.support.models import Model
 from tests.support.studies import contents
 
@@ -33,6 +34,7 @@ rain = "text.txt"
 [[quantizer]]
 mode = ["q4_0", "q8_0"]
 """
+NAMES = ["rain", "code", "prose", "chinese", OWN_CHAT]  # of the bundled texts beside
 CHUNKS = {"n_ctx": 64, "n_chunks": 3}
 
 
@@ -103,9 +105,19 @@ def test_models_without_a_template_have_no_answers(
     run_study(study, tmp_path / "results", workers=1)
     results = read_results(Store(tmp_path / "results"))
     assert results.complete
-    texts = ["rain", "code", "prose", "chinese"]
+    texts = [name for name in NAMES if name != OWN_CHAT]
     assert results.models[0].texts == [*texts, *(f"{text}, KV q8_0/q4_0" for text in texts)]
     assert f"model.gguf: has no chat template, so there is no text {OWN_CHAT}" in caplog.text
+
+
+def test_of_two_models_that_without_a_template_has_no_answers(folder: Path, tmp_path: Path) -> None:
+    asked = ChatModel(n_embd=128, n_ff=128, n_head_kv=2, n_layer=1).write(tmp_path / "asked.gguf")
+    (folder / "bundled.toml").write_text(STUDY.replace("ctx = 64", "ctx = 64\nbundled = true"))
+    study = read_study(folder / "bundled.toml", models=[folder / "model.gguf", asked])
+    with Store(tmp_path / "results") as store:
+        models = make_plan(study, store).to_json()["models"]
+    keys = [dict(zip(NAMES, model["rows"][0]["quality"])) for model in models]
+    assert [bool(of_texts[OWN_CHAT]) for of_texts in keys] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def refusal(name: str, text: str) -> str:
 
 
 def mask_of(state: State | _core.GrammarState, n_tokens: int) -> NDArray[np.bool_]:
-    """Return whether each token may come next. All bits are set before, for those not written to be found."""
+    """Return whether each token may come next. All bits are set before: one that is not written shows."""
     words = np.full(-(-n_tokens // 32), -1, np.int32)
     state.mask(words)
     return allowed_tokens(words, n_tokens)

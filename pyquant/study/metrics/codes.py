@@ -11,6 +11,7 @@ from gguf import LlamaFileType
 from matplotlib.axes import Axes
 
 from pyquant.errors import StudyError
+from pyquant.formulas import shares
 from pyquant.inspect.figures.codes import draw_codes, draw_runs
 from pyquant.inspect.figures.style import ORANGE, plain
 from pyquant.inspect.histogram import CodeCounts, count_codes
@@ -100,15 +101,14 @@ class Codes(Metric):
     def cells(self, row: RowResults, text: int) -> Flat:
         if row.result("codes") is None:
             return dict.fromkeys(("n_codes", *(column.key for column in self.columns)))
-        every = _of_its_type(row)  # of each table, where tensors have their own
-        n_codes = [counted.n_codes for counted in every]
-        n_runs = [max(int(counted.runs.sum()), 1) for counted in every]
-        zeros = float(np.average([counted.zero_share for counted in every], weights=n_codes))
+        tables = _of_its_type(row)
+        n_codes = sum(table.n_codes for table in tables)
+        zeros = sum(table.zero_share * table.n_codes for table in tables) / n_codes
         return {
-            "n_codes": sum(n_codes),
-            "entropy": float(np.average([counted.entropy for counted in every], weights=n_codes)),
+            "n_codes": n_codes,
+            "entropy": sum(table.entropy * table.n_codes for table in tables) / n_codes,
             "zero_codes": zeros,
-            "single_zeros": float(np.average([counted.isolated_share for counted in every], weights=n_runs)),
+            "single_zeros": float(shares(np.sum([table.runs for table in tables], axis=0))[0]),
             "single_zeros_by_chance": 1 - zeros,
         }
 
@@ -116,13 +116,14 @@ class Codes(Metric):
         drawn = []
         for row in model.rows:
             if row.result("codes"):
+                table = ", by the table of the most codes" if len(_of_its_type(row)) > 1 else ""
                 drawn += [
                     Drawing(
-                        f"How often each code of {row.label} occurs; in orange the one nearest to zero.",
+                        f"How often each code of {row.label} occurs{table}; orange: nearest to zero.",
                         figure(codes(row, by_code=row.mode == "q4_0")),
                     ),
                     Drawing(
-                        f"Lengths of runs of zeros of {row.label}; diamonds: if zeros came by chance.",
+                        f"Lengths of runs of zeros of {row.label}{table}; diamonds: if zeros came by chance.",
                         figure(runs(row)),
                     ),
                 ]
@@ -185,10 +186,11 @@ def code_statistics(row: RowResults) -> CodeCounts:
     Tables of single tensors have a total each: that of the most codes is returned.
     Raises StudyError: the codes were not counted.
     """
-    return max(_of_its_type(row), key=lambda counted: counted.n_codes)
+    return max(_of_its_type(row), key=lambda table: table.n_codes)
 
 
 def _of_its_type(row: RowResults) -> list[CodeCounts]:
+    """The counts of each table, if tensors have their own."""
     result = row.result("codes")
     if result is None:
         raise StudyError(f"the codes of {row.label} have not been counted; `pyquant study run` does it")

@@ -46,13 +46,12 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        A row for each quantizer by GPTQ, in the study's order. Where settings of GPTQ alone tell two of them
-        apart, `quantizer` has these. `rtn_kld` is of the same type
-        by GGML with the same calibration's importance matrix, or of the same codes rounded one by one.
-        `best_kld` is the least of the stock types of at most BUDGET code bits that are made with this
-        importance matrix. Ratios are to these. Their errors are as if both were independent, so too
-        large: both are measured on the same tokens. None where there is nothing to compare with, or a KLD
-        is 0.
+        A row for each quantizer by GPTQ, in the study's order. `quantizer` has the settings of GPTQ too if
+        they alone tell two of them apart. `rtn_kld` is of the same type by GGML with the same calibration's
+        importance matrix, or of the same codes rounded one by one. `best_kld` is the least of the stock types
+        of at most BUDGET code bits that are made with this importance matrix. Ratios are to these. Their
+        errors are as if both were independent, so too large: both are measured on the same tokens. None where
+        there is nothing to compare with, or a KLD is 0.
     """
     rows = [(row, row.knows) for row in model.rows if row.knows and _kld(row, text)]
     by_hessian = [(row, knows) for row, knows in rows if knows["how"] in BY_HESSIAN]
@@ -70,7 +69,7 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
         best = _best(stock, text)
         compared.append(
             {
-                "quantizer": name if places[name, knows["name"]] == 1 else row.label,
+                "quantizer": name if places[name, knows["name"]] == 1 else _with_settings(row, knows),
                 "calibration": knows["name"],
                 "code_bits": get(row.result("size"), "code_bits"),
                 **_measured("", row, text),
@@ -86,6 +85,13 @@ def gptq_rows(model: ModelResults, text: int) -> list[dict[str, Any]]:
 
 def _name(row: RowResults, knows: dict[str, str]) -> str:
     return row.alike + BY_HESSIAN[knows["how"]]
+
+
+def _with_settings(row: RowResults, knows: dict[str, str]) -> str:
+    label = row.label
+    for key in ("hessian", "calibration"):
+        label = label.replace(f" {key}={knows['name']}", "")
+    return label
 
 
 def _is_stock(row: RowResults) -> bool:

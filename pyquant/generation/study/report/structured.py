@@ -28,7 +28,7 @@ HEADS = [
     ("evaluates", "share of completions that can be computed or carried out, with Wilson's 95 % interval"),
     ("right", "share of completions that are what was asked for, with Wilson's 95 % interval"),
     ("cut off", "share of completions that had not ended at the length"),
-    ("p", "McNemar's exact test of right answers against the unquantized model, text by text"),
+    ("p", "McNemar's exact test of right answers against the unquantized model, completion by completion"),
     ("removed", "share of the model's probability that the grammar took away from a token, in the mean"),
     ("removed/completion", "one minus the probability that the model would have kept to the grammar"),
     ("s", "seconds for a completion at the greatest length, by the clock, of those generated side by side"),
