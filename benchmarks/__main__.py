@@ -293,14 +293,17 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for test, result in zip(("prompt", "generation"), json.loads(told)):
             median = statistics.median(result["samples_ts"])  # as ours is
             rates["llama-bench"].setdefault(test, []).append(median)
-    rows = [
-        {"command": f"{tool}, {test}", "tokens_per_second": statistics.median(found)}
+    ours_of, theirs_of = rates.values()
+    ratios = {test: versus("llama-bench", found, theirs_of[test]) for test, found in ours_of.items()}
+    return [
+        {
+            "command": f"{tool}, {test}",
+            "tokens_per_second": statistics.median(found),
+            **(ratios[test] if tests is ours_of else {}),
+        }
         for tool, tests in rates.items()
         for test, found in tests.items()
     ]
-    for row_, (test, found) in zip(rows, rates["pyquant speed"].items()):
-        row_ |= versus("llama-bench", found, rates["llama-bench"][test])
-    return rows
 
 
 def startup(arguments: argparse.Namespace) -> list[dict[str, Any]]:

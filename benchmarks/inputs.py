@@ -31,10 +31,8 @@ SMALL = GeneratedModel(n_embd=512, n_ff=1536, n_layer=8, n_head=8, n_head_kv=4, 
 
 def model(arguments: argparse.Namespace, generated: GeneratedModel, name: str) -> Path:
     """Path of the model's file in the benchmarks' folder; the file is made where it is missing."""
-    settings = hashlib.sha256(repr(generated).encode()).hexdigest()[
-        :8
-    ]  # a file of other settings has another name
-    path = arguments.folder / f"{settings}-{name}"
+    settings = hashlib.sha256(repr(generated).encode()).hexdigest()  # those of another model: another file
+    path = arguments.folder / f"{settings[:8]}-{name}"
     if not path.exists():
         generated.write(path)
     return path

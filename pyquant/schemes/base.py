@@ -53,11 +53,12 @@ class Scheme:
         """Raise ConfigError: a part is of another shape or type, or a code has no value."""
         if self.grid not in GRID_TYPES:
             raise ConfigError(f"scheme {self.name}: grid: {self.grid!r}, which is none of {[*GRID_TYPES]}")
-        values, fold = np.asarray(self.values), np.asarray(self.fold)
+        values = np.asarray(self.values)
         if values.dtype != np.int8 or values.ndim != 1:
             raise ConfigError(f"scheme {self.name}: values: {_kind(values)}; (n_codes,) int8 is expected")
         if self.fold is None:
             return
+        fold = np.asarray(self.fold)
         if fold.dtype != np.uint8 or fold.shape != (256,):
             raise ConfigError(f"scheme {self.name}: fold: {_kind(fold)}; (256,) uint8 is expected")
         if fold.max() >= len(values):

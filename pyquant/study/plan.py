@@ -224,7 +224,7 @@ def _runs(
         for text in plan.texts_of(metric):
             read = text
             if text and text.kind == "answers":
-                if own_chat is None:
+                if own_chat is None:  # the model has no template to be asked in
                     continue
                 read = replace(text, sha256=own_chat.run.key)
             inputs = _inputs(row.source, metric.name) | {"quantizer": made_of}
