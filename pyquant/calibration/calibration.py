@@ -14,15 +14,14 @@ from pyquant.calibration.collected import Collected
 from pyquant.calibration.hessian_file import (
     OUTPUT_SIDE,
     SHRINKAGE,
-    TOKENS,
     HessianHeader,
     Origin,
     is_hessian,
     read_header,
 )
 from pyquant.calibration.imatrix import ImportanceMatrix, is_gguf, read_imatrix
+from pyquant.calibration.kept_tokens import KeptTokens
 from pyquant.calibration.panels import full_matrix, side_of
-from pyquant.calibration.sample import sample_chunks, spread
 from pyquant.calibration.shrinkage import go_to_diagonal
 from pyquant.calibration.soundness import LARGEST, check_values
 from pyquant.errors import ModelFileError
@@ -49,6 +48,8 @@ class Calibration:
         log-probability by what the tensor gives. Empty where none were made.
     not_finite
         Names of matrices whose inputs are not, or are too large; `matrices` has none of them.
+    kept
+        Tokens that the file keeps, none of an importance matrix.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class Calibration:
     origin: Origin | None
     gradients: dict[str, float]
     not_finite: list[str]
+    kept: KeptTokens
 
     def __init__(self, path: Path, contents: HessianHeader | ImportanceMatrix) -> None:
         self.path = self.called = path
@@ -70,6 +72,7 @@ class Calibration:
         else:
             self.origin, self._inputs = None, {name: name for name in contents.weights}
             self._streams, self.gradients, self.not_finite = {}, {}, []
+        self.kept = KeptTokens(self._rows, self.origin, self.called)
         self._held: dict[str, Collected] = {}  # by input
 
     @classmethod
@@ -202,7 +205,7 @@ class Calibration:
     @cached_property
     def is_collected_later(self) -> bool:
         """Say whether Hessians are collected while a model is rounded: the file has tokens, and diagonals."""
-        return self.has_tokens and not any(self._stores_hessian(name) for name in self._inputs)
+        return self.kept.are_there and not any(self._stores_hessian(name) for name in self._inputs)
 
     def hold(self, name: str, collected: Collected) -> None:
         """Take what was collected of a matrix's input, in the place of what was before."""
@@ -367,56 +370,6 @@ class Calibration:
     def has_streams(self) -> bool:
         """Say whether the sizes of the residual stream are known."""
         return bool(self._streams)
-
-    @property
-    def has_tokens(self) -> bool:
-        """Say whether the file keeps tokens that the model was run over."""
-        return self._rows is not None and TOKENS in self._rows.tensors
-
-    def tokens(self, n_chunks: int | None = None) -> NDArray[np.int32]:
-        """Give some of the tokens that the model was run over, random ones among them; None: all.
-
-        Returns
-        -------
-        (n_chunks, n_ctx) int32
-            Fewer chunks if the file has fewer.
-
-        Raises
-        ------
-        ModelFileError
-            The file has none, or is damaged.
-        """
-        if self._rows is None or TOKENS not in self._rows.tensors:
-            raise ModelFileError(f"{self.called}: holds no tokens to run the model over; calibrate anew")
-        kept = self._rows.read(TOKENS, np.int32)
-        check_values(self.path, "tokens", kept)
-        return kept if n_chunks is None else spread(kept, n_chunks)
-
-    def texts(self, n_chunks: int | None = None) -> NDArray[np.int32]:
-        """Say of which text each chunk of `tokens` is.
-
-        Returns
-        -------
-        (n_chunks,) int32
-            Its number among the texts; -1 for random tokens.
-
-        Raises
-        ------
-        ModelFileError
-            The file has no tokens, or others than its texts would give.
-        """
-        used, n_kept = self.origin.texts if self.origin else [], len(self.tokens())
-        numbers = [
-            np.full((text.n_chunks, 1), number if text.sha256 else -1, np.int32)
-            for number, text in enumerate(used)
-        ]
-        kept = sample_chunks(numbers, [text.weight for text in used])[:, 0]
-        if len(kept) != n_kept:
-            raise ModelFileError(
-                f"{self.called}: holds {n_kept} chunks of tokens, where its texts give {len(kept)}; "
-                "calibrate anew"
-            )
-        return kept if n_chunks is None else spread(kept, n_chunks)
 
     def check_model(self, model: ModelFile, sha256: str) -> None:
         """Refuse a model that the calibration is not of.

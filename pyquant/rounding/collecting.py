@@ -113,10 +113,10 @@ def tokens_of(
 
     n_chunks: how many chunks; None: all. Returns: (n_chunks, n_ctx) and (n_chunks,).
     """
-    tokens = calibration.tokens(n_chunks)
+    tokens = calibration.kept.tokens(n_chunks)
     if (bos := model.vocabulary.bos) is not None:
         tokens[:, 0] = bos
-    return tokens, calibration.texts(n_chunks)
+    return tokens, calibration.kept.texts(n_chunks)
 
 
 def sums_of(

@@ -102,9 +102,9 @@ class RowWeights:
         return None
 
     def _token_counts(self, n_rows: int) -> NDArray[np.float64] | None:
-        if self._calibration is None or not self._calibration.has_tokens:
+        if self._calibration is None or not self._calibration.kept.are_there:
             return None
-        tokens = self._calibration.tokens(int(limits.CHUNKS.high)).ravel()
+        tokens = self._calibration.kept.tokens(int(limits.CHUNKS.high)).ravel()
         if tokens.max() >= n_rows:
             return None
         return np.bincount(tokens, minlength=n_rows).astype(np.float64) + 1

@@ -137,7 +137,7 @@ def test_tokens_that_cannot_be(stats: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     damaged.write_bytes(with_value(stats, "tokens", np.int32, 0, -5))
     with pytest.raises(ModelFileError, match="tokens are negative, -5 among them"):
-        Calibration.read(damaged).tokens()
+        Calibration.read(damaged).kept.tokens()
 
 
 def test_statistics_of_another_width(model: Path, stats: Path, tmp_path: Path) -> None:

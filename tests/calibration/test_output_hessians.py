@@ -137,7 +137,7 @@ def test_squared_gradients_are_in_the_statistics(name: str, text: Path, tmp_path
     graph, rng = LlamaGraph(ModelFile(source), threads=1), np.random.default_rng(module.SEED)
     squares: dict[str, list[NDArray[np.float32]]] = {}
     with Running(source) as running:
-        sequences = Chunks(known.tokens()).given_to(running)
+        sequences = Chunks(known.kept.tokens()).given_to(running)
     for tokens in sequences:
         streams = graph.streams(tokens)
         for tensor, its in followed(graph, streams, module.drawn(graph.logits(streams[-1]), rng)).items():

@@ -94,8 +94,8 @@ def test_collected_hessians_are_shrunk_alike(model: Path, texts: list[Path], tmp
     calibrate_model(model, texts, tmp_path / "whole", **options)
     calibrate_model(model, texts, tmp_path / "diagonals", imatrix_only=True, **options)
     whole, collected = (Calibration.read(tmp_path / name) for name in ("whole", "diagonals"))
-    assert collected.texts().tolist() == [0] * 40 + [1] * 40 + [2] * 40
-    assert collected.texts(3).tolist() == [0, 1, 2]
+    assert collected.kept.texts().tolist() == [0] * 40 + [1] * 40 + [2] * 40
+    assert collected.kept.texts(3).tolist() == [0, 1, 2]
     seen = []
 
     def compare(wanted) -> None:
@@ -114,7 +114,7 @@ def test_tokens_that_are_not_of_the_texts_are_refused(model: Path, texts: list[P
     calibration = Calibration.read(tmp_path / "stats")
     del calibration.origin.texts[0]
     with pytest.raises(ModelFileError, match=r"stats: holds 144 chunks of tokens, where its texts give 104"):
-        calibration.texts()
+        calibration.kept.texts()
 
 
 PROGRAM = """

@@ -44,4 +44,4 @@ def everything(path: Path) -> list[Any]:
         for expert in range(len(stats.counts(name)) if stats.has_hessian(name) else 0):
             hessian = stats.hessian(name, expert)
             said.append(None if hessian is None else hessian.tolist())
-    return [*said, stats.tokens(1 << 20).tolist() if stats.origin else None]
+    return [*said, stats.kept.tokens(1 << 20).tolist() if stats.origin else None]

@@ -54,7 +54,7 @@ def test_statistics_in_a_file_of_one_s_own(source: Path, short: Path, tmp_path: 
     hessian = tmp_path / "hessian.gguf"
     done = made(source, tmp_path / "out.gguf", short, method="gptq", hessian=hessian)
     assert done.statistics == str(hessian)
-    assert Calibration.read(hessian).has_tokens
+    assert Calibration.read(hessian).kept.are_there
 
 
 def test_chunks_are_taken_from_all_texts(source: Path, short: Path, tmp_path: Path) -> None:

@@ -81,4 +81,4 @@ def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Pa
     calibration = Calibration.read(stats_of(F32))
     del calibration._rows.tensors["tokens"]
     with pytest.raises(ModelFileError, match="holds no tokens to run the model over; calibrate anew"):
-        calibration.tokens(32)
+        calibration.kept.tokens(32)
