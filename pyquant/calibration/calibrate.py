@@ -179,7 +179,7 @@ def calibrate_model(
             key = spool_key(origin, tokens.work, collector, process_output)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
-                spool(output, n_bytes, key, memory, collector),
+                spool(output, n_bytes, key, memory, collector, threads),
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch

@@ -24,7 +24,8 @@ from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
-from pyquant.machine.memory import BLAS, require_memory
+from pyquant.machine.cpu import n_threads
+from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import ModelFile
 
 # Called with the chunks done, and the chunks of all.
@@ -133,7 +134,12 @@ def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, proc
 
 @contextlib.contextmanager
 def spool(
-    output: Path, output_bytes: int, key: bytes, memory: int | None, collector: _core.Collector
+    output: Path,
+    output_bytes: int,
+    key: bytes,
+    memory: int | None,
+    collector: _core.Collector,
+    threads: int | None,
 ) -> Iterator[None]:
     """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
 
@@ -144,7 +150,8 @@ def spool(
     memory = sums if memory is None else memory
     if memory < largest:
         raise ConfigError(f"memory: {memory:,} bytes; the sums of one input need {largest:,}")
-    require_memory(min(sums, memory) + BLAS, f"the sums of what enters matrices, for {output}")
+    what = f"the sums of what enters matrices, for {output}"
+    require_memory(min(sums, memory), what, blas=n_threads(threads))
     path = output.with_name(f".{output.name}.spool")
     try:
         with keeping(path, "the sums so far"), path.open("r+b" if path.exists() else "w+b") as file:

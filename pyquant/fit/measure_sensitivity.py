@@ -24,7 +24,8 @@ from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
-from pyquant.machine.memory import BlasRoom
+from pyquant.machine.cpu import n_threads
+from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
 from pyquant.models.tensor_name import kind_of
@@ -120,7 +121,8 @@ def measure_sensitivity(
             wanted = [matrix for tensor in left for matrix in matrices(tensor, TOGETHER)]
             factors = stack.enter_context(Factors(known, ON_ITS_OWN, wanted, threads))
             # Outputs' power is the first product in numpy, before factors and rows' weights ask for room.
-            BlasRoom(2).require(0, f"products with Hessian statistics of {known.path}")
+            what = f"products with Hessian statistics of {known.path}"
+            require_memory(0, what, blas=1 + n_threads(threads))
             for done, tensor in enumerate(measured):
                 name = tensor.name
                 if name in before:

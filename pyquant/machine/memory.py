@@ -10,7 +10,7 @@ from pyquant.errors import NotEnoughMemory
 from pyquant.machine import cgroup
 from pyquant.machine.cpu import n_threads
 
-BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
+BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; it ends a process that has them not
 STACK = 8 << 20  # bytes of a thread's stack where the system sets no limit
 THREAD = 4 << 20  # bytes that a thread takes beside its stack
 # How the loader, Python and C++ name a lack of memory.
@@ -68,35 +68,22 @@ def free_address_space() -> int | None:
     return None
 
 
-def require_memory(n_bytes: int, what: str) -> None:
+def require_memory(n_bytes: int, what: str, *, blas: int = 0) -> None:
     """Refuse work before it begins where the system would end the process in its midst.
 
     n_bytes: what it takes, at least.
     what: what it is for, after "for".
+    blas: threads that may be in OpenBLAS at once. It takes memory for each at its first product, and keeps
+        it; what it has already is required again, as it does not say.
     Raises NotEnoughMemory: this process may map less.
     """
     free = free_address_space()
+    n_bytes += blas * BLAS
     if free is not None and free < n_bytes:
         raise NotEnoughMemory(
             f"not enough memory for {what}: {n_bytes / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are "
             f"left of what this process may use (`ulimit -v`)"
         )
-
-
-class BlasRoom:
-    """Memory that OpenBLAS takes at its first product, required beside what work takes until then."""
-
-    def __init__(self, n_takers: int = 1) -> None:
-        """Remember in how many places OpenBLAS has yet to take memory."""
-        self._n_bytes = n_takers * BLAS
-
-    def require(self, n_bytes: int, what: str) -> None:
-        """Do as `require_memory` does, with what OpenBLAS will take. Raises NotEnoughMemory."""
-        require_memory(n_bytes + self._n_bytes, what)
-
-    def is_taken(self) -> None:
-        """Note that OpenBLAS has its memory."""
-        self._n_bytes = 0
 
 
 def lacks_memory(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
 from pyquant.machine.cpu import n_threads
-from pyquant.machine.memory import BlasRoom
+from pyquant.machine.memory import require_memory
 from pyquant.models.tensor import Tensor
 from pyquant.models.tensor_name import kind_of
 from pyquant.models.tensor_type import TensorType as Type
@@ -86,7 +86,6 @@ class Factors:
         self._coming = [matrix for matrix in wanted if self._known(matrix)]
         self._made: OrderedDict[tuple[str, int, Together], Future[_core.Factor]] = OrderedDict()
         self._executor = ThreadPoolExecutor(1)
-        self._room = BlasRoom()
 
     def __enter__(self) -> Factors:
         return self
@@ -142,7 +141,8 @@ class Factors:
     def _make(self, matrix: Matrix) -> _core.Factor:
         assert self._calibration is not None
         name, expert = matrix.tensor.name, matrix.expert
-        self._room.require(BYTES * matrix.tensor.n_per_row**2, f"the Hessian statistics of {name}")
+        needed = BYTES * matrix.tensor.n_per_row**2
+        require_memory(needed, f"the Hessian statistics of {name}", blas=self._threads)
         hessian = first = None
         if self.looks_up(name):
             hessian = self._calibration.output_hessian(name)
@@ -156,11 +156,9 @@ class Factors:
             without = hessian.trace()
             hessian = hessian + np.outer(first * np.float32(FIRST_TOKEN), first)
             dampening *= float(without / max(hessian.trace(), np.finfo(np.float32).tiny))
-        factor = _core.factorize(
+        return _core.factorize(
             hessian, dampening=dampening, together=matrix.together, n_threads=self._threads
         )
-        self._room.is_taken()
-        return factor
 
     def _diagonal(self, matrix: Matrix) -> NDArray[np.float32]:
         """(n_in,) float32: of its input; where no token came to the expert, the mean over the others."""

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from pyquant import limits
 from pyquant.calibration.calibration import Calibration
-from pyquant.machine.memory import BlasRoom
+from pyquant.machine.cpu import n_threads
+from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import kind_of
 from pyquant.rounding.factors import Matrix, matrices
@@ -54,7 +55,6 @@ class RowWeights:
         self._calibration = calibration
         self._last: Matrix | None = None
         self._power_of_last: NDArray[np.float64] | None = None
-        self._room = BlasRoom(2)  # here, and where Hessian statistics are factorized
 
     def of(self, matrix: Matrix) -> NDArray[np.float64] | None:
         """Guess how much a squared error counts in each row of a matrix.
@@ -153,8 +153,9 @@ class RowWeights:
             hessian, power = self._calibration.hessian(matrix.tensor.name, matrix.expert), None
             if hessian is not None:
                 weights = matrix.tensor.weights()
-                self._room.require(2 * weights.nbytes, f"the product of {matrix.tensor.name}")
-                self._room.is_taken()
+                # Hessian statistics are factorized meanwhile.
+                what = f"the product of {matrix.tensor.name}"
+                require_memory(2 * weights.nbytes, what, blas=1 + n_threads(None))
                 power = np.einsum("ij,ij->i", weights @ hessian, weights, dtype=np.float64)
             self._last, self._power_of_last = matrix, power
         return self._power_of_last

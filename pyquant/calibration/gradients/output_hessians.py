@@ -21,7 +21,7 @@ from pyquant.calibration.products import add_squares
 from pyquant.errors import ConfigError, NotEnoughMemory
 from pyquant.llama.chunks import Chunks, forward, make_context
 from pyquant.llama.model import Model
-from pyquant.machine.memory import BlasRoom, available_memory
+from pyquant.machine.memory import available_memory, require_memory
 
 SEED = 0
 TOGETHER = 16  # tokens whose predictions are drawn at a time
@@ -91,7 +91,8 @@ def output_hessians(
     graph = LlamaGraph(model.file, threads=threads)
     n_out = {name: n for name, n in graph.n_out.items() if wanted is None or name in wanted}
     floats = sum(n * n for n in n_out.values())
-    BlasRoom().require(4 * (floats + 4 * chunks.n_ctx * model.n_vocab), "the output-side Hessian")
+    needed = 4 * (floats + 4 * chunks.n_ctx * model.n_vocab)
+    require_memory(needed, "the output-side Hessian", blas=1)
     if (free := available_memory()) is not None and free < 4 * floats:
         raise NotEnoughMemory(
             f"output-side Hessians of {model.path} take {4 * floats / 1e9:.2f} GB of memory, and "
