@@ -99,13 +99,19 @@ class Scores:
 
 @dataclass(frozen=True)
 class TokenKld:
-    """Kullback-Leibler divergence per token, in nats. error: of the mean, one standard error."""
+    """Kullback-Leibler divergence per token, in nats.
+
+    error: of the mean, one standard error.
+    percentile_ranges: lows and highs of percentiles, one standard error of a percentile's rank away: of n
+        independent tokens, (n p (1 - p))^(1/2). Few tokens are above a high percentile.
+    """
 
     mean: float
     error: float
     min: float
     max: float
     percentiles: dict[str, float]
+    percentile_ranges: dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,11 @@ def token_kld(kld: NDArray[np.float64]) -> TokenKld:
     """Sum up the KLD of n tokens. kld: (n,), in nats."""
     mean, error = mean_and_error(kld)
     percentiles = _percentiles(kld, KLD_PERCENTILES)
-    return TokenKld(mean, error, float(kld.min()), float(kld.max()), percentiles)
+    shares = np.array(KLD_PERCENTILES) / 100
+    apart = np.sqrt(shares * (1 - shares) / len(kld))
+    lows, highs = np.quantile(kld, np.clip([shares - apart, shares + apart], 0, 1)).tolist()
+    ranges = dict(zip(percentiles, zip(lows, highs, strict=True), strict=True))
+    return TokenKld(mean, error, float(kld.min()), float(kld.max()), percentiles, ranges)
 
 
 def _probability_change(change: NDArray[np.float64]) -> ProbabilityChange:

@@ -18,7 +18,7 @@ from pyquant.cli.compare_table import verdicts
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.comparison import BasePerplexity, Comparison, NoiseFloor
-from pyquant.evaluate.kld import Scores, kld, mean_and_error
+from pyquant.evaluate.kld import Scores, kld, mean_and_error, token_kld
 from pyquant.evaluate.memory import check_budget, memory_of_comparison
 from pyquant.llama.cache_types import CacheTypes
 from pyquant.models.model_file import ModelFile
@@ -81,6 +81,7 @@ def test_statistics_equal_their_definitions():
         return pytest.approx({name: np.quantile(values, float(name) / 100) for name in at})
 
     ratio = np.exp(np.mean(model.nll - base.nll))
+    ranges = found["kld"].pop("percentile_ranges")
     assert found["perplexity"] == pytest.approx(np.exp(model.nll.mean()))
     assert found["perplexity_error"] == pytest.approx(np.exp(model.nll.mean()) * error(model.nll))
     assert found["log_ratio"] == pytest.approx(np.log(ratio))
@@ -98,6 +99,10 @@ def test_statistics_equal_their_definitions():
         "max": model.kld.max(),
         "percentiles": percentiles(model.kld, "0.1", "1", "5", "10", "50", "90", "95", "99", "99.9"),
     }
+    assert list(ranges) == list(found["kld"]["percentiles"])
+    assert ranges["99.9"] == pytest.approx(
+        (np.sort(model.kld)[998], model.kld.max()), rel=0.02
+    )  # .999 ± .001
     change = np.exp(-model.nll) - np.exp(-base.nll)
     rms = np.sqrt(np.mean(change**2))
     assert found["probability_change"] == {
@@ -116,6 +121,14 @@ def test_statistics_equal_their_definitions():
     assert found["expected_acceptance"] == pytest.approx(
         {"share": model.overlap.mean(), "error": error(model.overlap)}
     )
+
+
+@pytest.mark.parametrize("percent", [50, 90, 99])
+def test_ranges_of_percentiles_hold_the_true_one_as_often_as_an_error_says(percent: int):
+    true = -np.log(1 - percent / 100)
+    rng = np.random.default_rng(0)
+    found = [token_kld(rng.exponential(size=3000)).percentile_ranges[str(percent)] for _ in range(600)]
+    assert np.mean([low <= true <= high for low, high in found]) == pytest.approx(0.68, abs=0.06)
 
 
 @pytest.fixture
