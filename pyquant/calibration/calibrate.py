@@ -62,6 +62,7 @@ def calibrate_model(
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> CalibrationResult:
     """Run a model over texts and write the Hessian statistics of what enters its matrices.
 
@@ -113,6 +114,8 @@ def calibrate_model(
         How often sums are made safe against an interruption.
     progress
         Called with what is done (WRITING, GRADIENTS, RUNNING), and its steps done and all.
+    tell
+        Told what sums and file take, before texts are run over.
 
     Raises
     ------
@@ -122,6 +125,8 @@ def calibrate_model(
         A text cannot be read, or is shorter than a chunk.
     ConfigError
         A parameter is out of its range.
+    NotEnoughMemory
+        Sums take more than there is.
     OutputError
         A file cannot be written.
     RuntimeLibraryError
@@ -179,7 +184,7 @@ def calibrate_model(
             key = spool_key(origin, tokens.work, collector, process_output)
             with (
                 OutputFile(output, n_bytes, sources=source.paths, force=force) as file,
-                spool(output, n_bytes, key, memory, collector, threads),
+                spool(output, n_bytes, key, memory, collector, threads, tell),
             ):
                 begin = time.perf_counter()
                 resumed_at = collector.batch

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.calibration.sums import forget, not_finite
-from pyquant.errors import ConfigError, ModelFileError, OutputError
+from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError
 from pyquant.files.kept import keeping
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
 from pyquant.machine.cpu import n_threads
-from pyquant.machine.memory import require_memory
+from pyquant.machine.memory import available_memory, require_memory
 from pyquant.models.model_file import ModelFile
 
 # Called with the chunks done, and the chunks of all.
@@ -140,18 +140,31 @@ def spool(
     memory: int | None,
     collector: _core.Collector,
     threads: int | None,
+    tell: Callable[[str], None] | None,
 ) -> Iterator[None]:
     """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
 
-    Raises ConfigError: `memory` is less than the sums of one input need. NotEnoughMemory: this process may
-    use less. OutputError: there is no room.
+    tell: told what they take.
+    Raises ConfigError: `memory` is less than the sums of one input need. NotEnoughMemory: there is less.
+    OutputError: there is no room.
     """
     sums, largest = 4 * sum(collector.sizes), 4 * max(collector.sizes, default=0)
     memory = sums if memory is None else memory
     if memory < largest:
         raise ConfigError(f"memory: {memory:,} bytes; the sums of one input need {largest:,}")
-    what = f"the sums of what enters matrices, for {output}"
-    require_memory(min(sums, memory), what, blas=n_threads(threads))
+    what, in_memory = f"the sums of what enters matrices, for {output}", min(sums, memory)
+    require_memory(in_memory, what, blas=n_threads(threads))
+    free = available_memory()
+    if free is not None and in_memory > free:
+        raise NotEnoughMemory(
+            f"not enough memory for {what}: {_mb(in_memory)} are needed, and {_mb(free)} are available; "
+            f"--memory SIZE keeps the rest on disk, and --imatrix-only sums up diagonals alone"
+        )
+    if tell:
+        tell(
+            f"sums: {_mb(in_memory)} in memory, {_mb(sums - in_memory)} on disk; {output} will be of "
+            f"{_mb(output_bytes)}"
+        )
     path = output.with_name(f".{output.name}.spool")
     try:
         with keeping(path, "the sums so far"), path.open("r+b" if path.exists() else "w+b") as file:
@@ -169,3 +182,7 @@ def spool(
             ) from None
         raise OutputError(f"{path}: {error.strerror}") from None
     path.unlink()
+
+
+def _mb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.0f} MB"

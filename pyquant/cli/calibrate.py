@@ -121,7 +121,7 @@ def calibrate(
             model, text or None, output, weights=weight, n_ctx=ctx, n_chunks=chunks, threads=threads,
             memory=None if memory is None else limits.parse_size("memory", memory), imatrix=imatrix,
             imatrix_only=imatrix_only, process_output=process_output, output_side=output_side,
-            random=random, sums_on_gpu=sums_on_gpu, force=force, progress=progress,
+            random=random, sums_on_gpu=sums_on_gpu, force=force, progress=progress, tell=remark,
         )  # fmt: skip
     if report.copying_seconds or report.waiting_seconds:
         copying, waiting = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -32,16 +33,17 @@ class Journal(Generic[Entry]):
         """
         self._path, self.entries = path, []
         self._head = hashlib.sha256(b"\n".join(made_of)).hexdigest()
-        used = [self._head]
+        n_used = _bytes(self._head)
         for line in self._lines():
             if (entry := read(line)) is None:
                 break
-            used.append(line)
+            n_used += _bytes(line)
             self.entries.append(entry)
         with output_errors(path):
-            path.unlink(missing_ok=True)
-        if self.entries:
-            self._append(used)
+            if self.entries:
+                os.truncate(path, n_used)
+            else:
+                path.unlink(missing_ok=True)
 
     def add(self, line: str) -> None:
         """Note what is finished. Raises OutputError."""
@@ -57,3 +59,7 @@ class Journal(Generic[Entry]):
         except (OSError, UnicodeDecodeError):
             return []
         return lines[:-1] if first == self._head else []
+
+
+def _bytes(line: str) -> int:
+    return len(f"{line}\n".encode())

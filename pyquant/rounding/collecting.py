@@ -20,6 +20,7 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
+from pyquant.calibration.soundness import SoundTokens
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -62,8 +63,8 @@ def write_collected(
 
     Raises
     ------
-    ConfigError
-        There is too little memory.
+    NotEnoughMemory
+        There is too little.
     ModelFileError
         The model cannot be run.
     OutputError
@@ -79,7 +80,7 @@ def write_collected(
             needed.check(folder)
             if tell:
                 tell(needed.describe())
-            spent = Spent()
+            spent, sound = Spent(), SoundTokens(tell)
             with (
                 needed.states_in(folder) as states,
                 Beside("sums", spent, in_thread=running.on_gpu) as summing,
@@ -96,6 +97,7 @@ def write_collected(
                             with spent.on("passes"):
                                 x = passing.run(piece, left, number, states, piece)
                             if x is not None:
+                                (x,) = sound.of(stage.matrices[0], x)
                                 summing.start(partial(sums.add, x, passing.experts()))
                         summing.wait()
                         left = number if stage.resumes else left

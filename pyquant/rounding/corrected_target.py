@@ -39,17 +39,14 @@ class CorrectedTarget:
         self,
         original: NDArray[np.float32],
         changed: NDArray[np.float32],
-        stream: NDArray[np.float32] | None,
-        changed_stream: NDArray[np.float32] | None,
+        stream: NDArray[np.float32],
+        changed_stream: NDArray[np.float32],
     ) -> None:
         """Add tokens.
 
         original, changed: (n_tokens, n_in): inputs as they were, and as they are now.
         stream, changed_stream: (n_tokens, n_out): what the product is added to, as it was and as it is now.
-        Nothing is added where it is not known.
         """
-        if stream is None or changed_stream is None:
-            return
         for part in portions(len(original)):
             # Of differences, so that rounding is of them, and not of what both have.
             missing = multiply(self._weights, original[part] - changed[part], threads=self._threads)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens
+from pyquant.calibration.soundness import SoundTokens
 from pyquant.errors import ConfigError, ModelFileError
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
@@ -79,7 +80,9 @@ def write_propagated(
     Raises
     ------
     ConfigError
-        There are too few tokens, or there is too little memory.
+        There are too few tokens.
+    NotEnoughMemory
+        There is too little.
     ModelFileError
         The model cannot be run.
     OutputError
@@ -104,7 +107,7 @@ def write_propagated(
             ):
                 _run_together(
                     original, changed, states, by_name, calibration, texts, write, done, threads, needed,
-                    folder, spent, summing,
+                    folder, spent, summing, SoundTokens(tell),
                 )  # fmt: skip
             if tell:
                 tell(f"{needed.doing} took {spent.describe()}")
@@ -149,6 +152,7 @@ def _run_together(
     folder: Path,
     spent: Spent,
     summing: Beside,
+    sound: SoundTokens,
 ) -> None:
     left: int | None = None  # the stage that all pieces were left at
     unfinished = [not set(stage.matrices) <= set(done) for stage in changed.stages]
@@ -175,6 +179,8 @@ def _run_together(
                     y = changed.run(piece, left, number, states, 2 * piece + 1)
                 if x is None or y is None:
                     continue
+                streams = (original.stream(), changed.stream()) if stream else ()
+                x, y, *behind = sound.of(first.name, x, y, *(each for each in streams if each is not None))
                 adds: list[Callable[[], None]] = []
                 if stage.routed and unfinished[number]:
                     adds += [
@@ -183,8 +189,8 @@ def _run_together(
                     ]
                 elif isinstance(held, OfAllTokens):
                     adds.append(partial(held.add, x))
-                if stream:
-                    adds.append(partial(stream.add, x, y, original.stream(), changed.stream()))
+                if stream and len(behind) == len(streams):
+                    adds.append(partial(stream.add, x, y, *behind))
                 if sums:
                     adds.append(partial(sums.add, x, y))
                 summing.start(*adds)

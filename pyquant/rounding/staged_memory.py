@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyquant import _core
 from pyquant.calibration.routed_tokens import RoutedTokens
-from pyquant.errors import ConfigError, OutputError
+from pyquant.errors import NotEnoughMemory, OutputError
 from pyquant.llama.cache import cache_memory
 from pyquant.llama.context_memory import activation_memory
 from pyquant.machine.memory import available_memory
@@ -120,11 +120,11 @@ class StagedMemory:
     def check(self, folder: Path) -> None:
         """Refuse what does not fit: a system that gives memory that it lacks kills the process in the end.
 
-        Raises ConfigError, OutputError: with the sizes.
+        Raises NotEnoughMemory, OutputError: with the sizes.
         """
         free = available_memory()
         if free is not None and self.total > free:
-            raise ConfigError(
+            raise NotEnoughMemory(
                 f"{self.describe()}; {_gb(free)} of memory are free: give fewer chunks, or "
                 f"--memory SIZE, which keeps the rest of the pieces on disk"
             )

@@ -17,7 +17,7 @@ from pyquant.calibration import Calibration
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.gradients.llama_graph import MATRICES
 from pyquant.calibration.imatrix import read_imatrix
-from pyquant.errors import ConfigError, ModelFileError, OutputError, TextError
+from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError, TextError
 from pyquant.models.model_file import ModelFile
 from tests.support.models import Model, with_too_large_inputs
 
@@ -108,7 +108,9 @@ def test_what_stays_is_named(model: Path, text: Path, tmp_path: Path, number: in
     _, said = process.communicate(timeout=60)
     assert process.returncode == status
     how = "interrupted" if number == signal.SIGINT else "terminated"
-    assert said == f"pyquant: {how}; {spool} holds the sums so far: the same command goes on from there\n"
+    sizes, last = said.splitlines()
+    assert sizes == f"sums: 2 MB in memory, 0 MB on disk; {tmp_path / 'stats'} will be of 2 MB"
+    assert last == f"pyquant: {how}; {spool} holds the sums so far: the same command goes on from there"
     assert list(tmp_path.iterdir()) == [spool]
 
 
@@ -191,6 +193,16 @@ def test_no_room(model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OutputError, match=r"no room: the sums need [\d,]+ bytes beside it .* 1,000 are free"):
         calibrate_model(model, [text], tmp_path / "stats", **OPTIONS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sums_that_do_not_fit_into_memory_are_refused_before_work(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant.calibration.collect.available_memory", lambda: LARGEST)
+    with pytest.raises(NotEnoughMemory, match=r"MB are available; --memory SIZE keeps the rest on disk"):
+        calibrate_model(model, [text], tmp_path / "stats", **OPTIONS)
+    assert list(tmp_path.iterdir()) == []
+    calibrate_model(model, [text], tmp_path / "stats", memory=LARGEST, **OPTIONS)
 
 
 def test_what_cannot_be_asked_for(model: Path, text: Path, tmp_path: Path) -> None:

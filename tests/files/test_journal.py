@@ -23,13 +23,13 @@ def test_lines_are_there_again(tmp_path: Path) -> None:
 
 def test_a_line_that_is_cut_off_is_removed(tmp_path: Path) -> None:
     journal = opened(tmp_path / "done")
-    journal.add("first")
+    journal.add("first é")
     journal.add("second")
     (tmp_path / "done").write_bytes((tmp_path / "done").read_bytes()[:-3])
     again = opened(tmp_path / "done")
-    assert again.entries == ["FIRST"]
+    assert again.entries == ["FIRST É"]
     again.add("third")
-    assert opened(tmp_path / "done").entries == ["FIRST", "THIRD"]
+    assert opened(tmp_path / "done").entries == ["FIRST É", "THIRD"]
 
 
 def test_what_is_not_used_is_gone_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
-from pyquant.errors import ConfigError, OutputError
+from pyquant.errors import NotEnoughMemory, OutputError
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from tests.support.models import EXPERTS, F32, ODD_ROWS, Model
@@ -128,7 +128,7 @@ def test_room_is_asked_for_before_work(files, tmp_path: Path, monkeypatch: pytes
     assert told[0].startswith("collecting Hessians: about ")
     assert told[0].endswith(" on disk")
     monkeypatch.setattr("pyquant.rounding.staged_memory.available_memory", lambda: 10_000)
-    with pytest.raises(ConfigError, match=r"collecting Hessians: .* are free: give fewer chunks"):
+    with pytest.raises(NotEnoughMemory, match=r"collecting Hessians: .* are free: give fewer chunks"):
         quantize_model(model, tmp_path / "b.gguf", mode)
     monkeypatch.undo()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 20}))

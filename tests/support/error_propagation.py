@@ -12,7 +12,9 @@ from pyquant.rounding.error_propagation import write_propagated
 from pyquant.rounding.tensor_writer import ToWrite
 
 
-def error_propagation(path: Path, stats: Path, write: Callable, names: str = "blk") -> list[str]:
+def error_propagation(
+    path: Path, stats: Path, write: Callable, names: str = "blk", tell: Callable[[str], None] | None = None
+) -> list[str]:
     """The matrices that a run came to. write: (tensor, weights or None) -> the values that it then has."""
     model, calibration, met = ModelFile(path), Calibration.read(stats), []
 
@@ -23,5 +25,5 @@ def error_propagation(path: Path, stats: Path, write: Callable, names: str = "bl
             each.copy[:] = _core.ggml_encoder(int(each.tensor.type)).encode(values)
 
     wanted = [t for t in model.tensors if t.name in calibration.matrices and names in t.name]
-    write_propagated(model, calibration, wanted, 32, note, folder=stats.parent, threads=2)
+    write_propagated(model, calibration, wanted, 32, note, folder=stats.parent, threads=2, tell=tell)
     return met

@@ -11,5 +11,7 @@ NAME = "f32, rows of 64 and 96"
 STAGES = ["imatrix", "GPTQ", "output-side Hessian", "cross-layer equalization", "error propagation"]
 
 
-def made(source: Path, output: Path, short: Path, method: str = "best", **options: object) -> Quantized:
-    return quantize(source, output, "Q4_0", method=method, text=short, n_ctx=64, n_chunks=16, **options)
+def made(
+    source: Path, output: Path, short: Path, method: str = "best", n_chunks: int = 16, **options: object
+) -> Quantized:
+    return quantize(source, output, "Q4_0", method=method, text=short, n_ctx=64, n_chunks=n_chunks, **options)

@@ -52,7 +52,7 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
                 output_side=best, whole=expected.keeps_hessians, exact=request.mixed is not None
             )
         say_not_finite(statistics.path, request.tell)
-        files, stages, mix = _made(request, texts, statistics, collected=not expected.keeps_hessians)
+        files, stages, mix = _made(request, texts, statistics, expected)
         compared = _compare(request, statistics, files[0], folder)
         result = {**stages.result, "output": str(files[0]), "files": [str(path) for path in files]}
     kept = str(statistics.path) if statistics.kept else None
@@ -60,7 +60,7 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
 
 
 def _made(
-    request: Request, texts: SplitText, statistics: Hessian, *, collected: bool
+    request: Request, texts: SplitText, statistics: Hessian, expected: Forecast
 ) -> tuple[list[Path], Stages, dict[str, Any] | None]:
     """Try the stages, and give the best one's file the output's name; returns the mix of types as well."""
     settings: dict[str, Any] = {"mode": f"ggml:{request.name}", "pure": request.pure}
@@ -83,7 +83,8 @@ def _made(
                 request.method,
                 statistics.path,
                 output_side=statistics.output_side,
-                collected=collected,
+                collected=not expected.keeps_hessians,
+                propagates=not expected.lacks_tokens,
                 trains_scales=request.trains_scales,
             )
         )

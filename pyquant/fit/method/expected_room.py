@@ -42,7 +42,7 @@ def in_temporary(work: Work) -> int:
     logits = bytes_on_disk(chunks.n_chunks * chunks.n_scored, n_vocab(work.model), chunks.n_ctx)
     tried = work.n_tried * work.output_bytes if work.mixed else 0
     of_inputs = work.given.path.stat().st_size if work.given else work.hessian_bytes
-    equalized = work.model.n_bytes + of_inputs if work.n_propagated else 0
+    equalized = work.model.n_bytes + of_inputs if work.method == "best" else 0
     return max(logits + max(tried, equalized), work.peer_bytes)
 
 

@@ -23,6 +23,8 @@ from pyquant.fit.method.stages import BY_GPTQ, PROPAGATION_CHUNKS, stages_of
 from pyquant.fit.mix_model import by_gradients
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
+from pyquant.models.type_policy import quantizable
+from pyquant.rounding.correction import ENOUGH
 
 
 @dataclass(frozen=True)
@@ -213,11 +215,21 @@ class Work:
         return 2 if self.knows_gradients else 3
 
     @property
+    def propagates(self) -> bool:
+        """Whether errors are propagated: there are tokens enough to correct the narrowest matrices by."""
+        return self.method == "best" and self._n_running * self.n_ctx >= self.needed_to_propagate
+
+    @cached_property
+    def needed_to_propagate(self) -> int:
+        """The fewest tokens that errors are propagated over."""
+        rounded = quantizable(self.model)
+        widths = (each.n_in for each in self.inputs if any(t.name in rounded for t in each.matrices))
+        return ENOUGH * min(widths, default=0)
+
+    @property
     def n_propagated(self) -> int:
         """Chunks that errors are propagated over."""
-        if self.method != "best":
-            return 0
-        return min(PROPAGATION_CHUNKS if self.keeps else MOST_CHUNKS, self._n_kept)
+        return self._n_running if self.propagates else 0
 
     @property
     def n_collected(self) -> int:
@@ -234,7 +246,7 @@ class Work:
         """Names of the stages that are tried, if each applies."""
         stages = stages_of(
             self.method, Path(), output_side=self.has_output_side, collected=not self.keeps,
-            trains_scales=self.trains_scales,
+            propagates=self.propagates, trains_scales=self.trains_scales,
         )  # fmt: skip
         return [stage.name for stage in stages if not stage.instead]
 
@@ -242,6 +254,10 @@ class Work:
     def peer_bytes(self) -> int:
         """Bytes of llama-quantize's file that the output is evaluated beside."""
         return self.output_bytes if self.n_evaluated and self.by_gptq else 0
+
+    @property
+    def _n_running(self) -> int:
+        return min(PROPAGATION_CHUNKS if self.keeps else MOST_CHUNKS, self._n_kept)
 
     @property
     def _n_kept(self) -> int:

@@ -39,6 +39,8 @@ class Forecast:
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
         Whether they are kept; else they are collected layer by layer, while the model is rounded.
+    lacks_tokens
+        The fewest tokens that errors are propagated over, where there are fewer; else 0.
     output_side
         Kinds of matrices that output-side Hessians are made of.
     columns, tokens_per_column
@@ -53,6 +55,7 @@ class Forecast:
     temporary: int
     all_hessians: int
     keeps_hessians: bool
+    lacks_tokens: int
     output_side: list[str]
     columns: int
     tokens_per_column: float
@@ -77,6 +80,8 @@ class Forecast:
         )
         if not by_gptq:
             return
+        if self.lacks_tokens:
+            yield f"error propagation: left out, as it takes {self.lacks_tokens:,} tokens or more"
         if self.tokens_per_column < MANY:
             gained = min(MOST_GAINED, LOST / 2 / (self.tokens_per_column + LOST))
             yield (
@@ -111,6 +116,7 @@ def forecast(work: Work) -> Forecast:
         temporary=in_temporary(work),
         all_hessians=work.all_hessians,
         keeps_hessians=work.keeps,
+        lacks_tokens=work.needed_to_propagate if work.method == "best" and not work.propagates else 0,
         output_side=list(dict.fromkeys(map(kind_of, work.rows))),
         columns=columns,
         tokens_per_column=work.n_tokens / columns,

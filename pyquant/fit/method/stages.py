@@ -89,13 +89,20 @@ class Tried:
 
 
 def stages_of(
-    method: str, statistics: Path, *, output_side: bool, collected: bool, trains_scales: bool
+    method: str,
+    statistics: Path,
+    *,
+    output_side: bool,
+    collected: bool,
+    propagates: bool,
+    trains_scales: bool,
 ) -> list[Stage]:
     """List the stages of a method. The first is what llama-quantize makes with an imatrix.
 
     output_side: whether the statistics have output-side Hessians.
     collected: whether Hessians are collected while a model is rounded: for each stage anew, so there is one
     with all of them.
+    propagates: whether there are tokens enough to propagate errors by.
     trains_scales: whether scales are trained at last.
     """
     imatrix = Stage("imatrix", {"imatrix": statistics})
@@ -103,22 +110,23 @@ def stages_of(
         return [imatrix]
     gptq = Stage(GPTQ, {"imatrix": None, "hessian": statistics, "output_side": False})
     equalized = Stage(EQUALIZATION, {"equalize": True})
-    propagated = Stage(PROPAGATION, {"error_propagation": PROPAGATION_CHUNKS})
+    n_chunks = MOST_CHUNKS if collected else PROPAGATION_CHUNKS
+    propagated = [Stage(PROPAGATION, {"error_propagation": n_chunks})] if propagates else []
+    of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []
     trained = [Stage(TRAINED_SCALES, {}, trains_on=statistics)] if trains_scales else []
     if method != "best":
         return [imatrix, gptq, *trained]
     if collected:
-        names = [GPTQ, *([OUTPUT_SIDE] if output_side else []), PROPAGATION]
-        without = gptq.settings | {"output_side": output_side, "error_propagation": MOST_CHUNKS}
-        return [
-            imatrix,
-            Stage(", ".join([*names, EQUALIZATION]), without | equalized.settings),
-            Stage(", ".join(names), without, instead=True),
-            replace(gptq, instead=True),
-            *trained,
-        ]
-    of_rows = [Stage(OUTPUT_SIDE, {"output_side": True})] if output_side else []
-    return [imatrix, gptq, *of_rows, equalized, propagated, *trained]
+        together = [gptq, *of_rows, *propagated, equalized]
+        less = [_all_of(together[:n], instead=n < len(together)) for n in range(len(together), 0, -1)]
+        return [imatrix, *less, *trained]
+    return [imatrix, gptq, *of_rows, equalized, *propagated, *trained]
+
+
+def _all_of(stages: list[Stage], *, instead: bool) -> Stage:
+    """Make one stage of several."""
+    settings = {key: value for stage in stages for key, value in stage.settings.items()}
+    return Stage(", ".join(stage.name for stage in stages), settings, instead)
 
 
 class Stages:

@@ -59,7 +59,8 @@ finally:
 EXPECTED = Forecast(
     stages=["imatrix", "GPTQ"], parts=[("imatrix", 100.0), ("GPTQ", 500.0)], memory=1_234_567_890,
     hessian=2_000_000_000, beside=30_000_000, temporary=500_000_000, all_hessians=3_456_000_000,
-    keeps_hessians=False, output_side=["attn_k", "attn_v"], columns=1536, tokens_per_column=3.5,
+    keeps_hessians=False, lacks_tokens=0, output_side=["attn_k", "attn_v"], columns=1536,
+    tokens_per_column=3.5,
 )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ def expected(n_chunks: int, memory: int | None) -> Forecast:
     kept = min(states, GB if memory is None else memory)
     return Forecast(
         stages=[], parts=[], memory=GB // 2 + kept, hessian=2 * GB, beside=states - kept + GB,
-        temporary=0, all_hessians=0, keeps_hessians=True, output_side=[], columns=1, tokens_per_column=100,
+        temporary=0, all_hessians=0, keeps_hessians=True, lacks_tokens=0, output_side=[], columns=1,
+        tokens_per_column=100,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from pyquant import make_mode, quantize_model
-from pyquant.errors import ModelFileError, OutputError
+from pyquant.calibration.calibration import Calibration
+from pyquant.errors import ModelFileError, NotEnoughMemory, OutputError
 from pyquant.files.text import make_text
 from pyquant.fit.method import stages as stages_module
 from pyquant.fit.method.held_out import HeldOut, HeldOutKld
@@ -319,6 +320,69 @@ def test_hessians_that_take_much_are_collected_layer_by_layer(
     made(source, tmp_path / "again.gguf", short, progress=lambda what, done, total: seen.append(what))
     assert "imatrix" not in seen
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "out.gguf").read_bytes()
+
+
+def test_too_few_tokens_cost_error_propagation_alone(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant.fit.method.expected_work.MOST_BYTES", 0)
+    told: list[str] = []
+    done = made(source, tmp_path / "out.gguf", short, n_chunks=4, tell=told.append)
+    together = f"GPTQ, {STAGES[2]}, {STAGES[3]}"
+    assert [(stage.name, stage.why) for stage in done.stages] == [(STAGES[0], None), (together, None)]
+    assert done.forecast is not None
+    assert done.forecast.stages == [stage.name for stage in done.stages]
+    assert "error propagation: left out, as it takes 512 tokens or more" in told  # 8 for each of 64 columns
+
+
+def test_memory_that_others_took_ends_the_run_and_leaves_its_stages(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without GPTQ in its place would hide it."""
+    monkeypatch.setattr("pyquant.fit.method.expected_work.MOST_BYTES", 0)
+    with monkeypatch.context() as less:
+        less.setattr("pyquant.rounding.staged_memory.available_memory", lambda: 10_000)
+        with pytest.raises(NotEnoughMemory, match="error propagation: about"):
+            made(source, tmp_path / "out.gguf", short)
+    assert not (tmp_path / "out.gguf").exists()
+    seen: list[str] = []
+    done = made(source, tmp_path / "out.gguf", short, progress=lambda what, done, total: seen.append(what))
+    assert "imatrix" not in seen
+    assert [stage.why for stage in done.stages] == [None, None]
+
+
+@pytest.mark.parametrize("method", ["gptq", "best"])
+def test_tokens_whose_activations_are_too_large_are_passed_over(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("pyquant.fit.method.expected_work.MOST_BYTES", 0)
+    done = made(source, tmp_path / "out.gguf", short, method)
+    kept = Calibration.read(done.statistics).kept
+    of_texts, random = (kept.tokens()[of].ravel() for of in (kept.texts() >= 0, kept.texts() < 0))
+    token = np.setdiff1d(random, of_texts)[0]
+
+    def one_channel(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Leave channel 0 to one token, of which ffn_down of layer 0 then gets 1e13."""
+        x = x.copy()
+        if name == "token_embd.weight":
+            x[:, 0] = 0
+            x[token, 0] = 100
+        elif name in ("blk.0.attn_output.weight", "blk.0.ffn_down.weight"):
+            x[0] = 0
+        if name in ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"):
+            x[0, 0] = 4e3
+        elif name == "blk.0.ffn_norm.weight":
+            x[0] = 100
+        elif name == "blk.0.ffn_down.weight":
+            x[:, 0] = 0
+        return x
+
+    told: list[str] = []
+    model = Generated(change=one_channel).write(tmp_path / "model.gguf")
+    done = made(model, tmp_path / "out.gguf", short, method, force=True, tell=told.append)
+    passed_over = "what enters is not finite, or too large, of some tokens: they are passed over"
+    assert f"blk.0.ffn_down.weight: {passed_over}" in told
+    assert [stage.why for stage in done.stages] == [None, None]
 
 
 @pytest.mark.ci

@@ -8,7 +8,7 @@ import pytest
 
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
-from pyquant.errors import ConfigError, ModelFileError
+from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory
 from pyquant.models.model_file import ModelFile
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
@@ -74,7 +74,7 @@ def test_more_memory_than_there_is(generated, stats_of, tmp_path: Path, monkeypa
     monkeypatch.setattr("pyquant.rounding.staged_memory.available_memory", lambda: 10_000)
     message = r"about 0\.\d+ GB of memory: .*; 1e-05 GB of memory are free: give fewer chunks, or --memory"
     settings = {"hessian": stats_of(F32), "error_propagation": 32}
-    refused(generated(F32), tmp_path / "out.gguf", ConfigError, message, **settings)
+    refused(generated(F32), tmp_path / "out.gguf", NotEnoughMemory, message, **settings)
 
 
 def test_statistics_without_tokens_are_refused(generated, stats_of, tmp_path: Path) -> None:
