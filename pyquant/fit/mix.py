@@ -33,7 +33,7 @@ from pyquant.fit.solver import Solver, Types
 from pyquant.fit.type_errors import TypeErrors, measure_type_errors
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.models.model_file import ModelFile
-from pyquant.models.tensor_name import EMBEDDINGS, kind_of
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import Split
@@ -91,7 +91,7 @@ class Mixer:
         self._output_side, self._split = output_side, split
         self._threads, self._progress = threads, progress
         self._seconds: dict[str, float] = {}
-        self._files = Files(model, calibration.path, folder, split=split, threads=threads)
+        self._files = Files(model, calibration.path, folder, split=split, spare=target.spare, threads=threads)
         self._wanted = target.n_bytes(model, lambda like: self._files.mixture(like).n_bytes)
         # An output-side Hessian saves more of embeddings than the floor guards against.
         spared = {EMBEDDINGS} if output_side and calibration.looks_up(EMBEDDINGS) else set()
@@ -213,7 +213,7 @@ class Mixer:
         tensors = {}
         for tensor in self._files.tensors:
             type_, sensitivity = best.types[tensor.name], solver.sensitivity(tensor.name)
-            factor = level * solver.factors.get(kind_of(tensor.name), 1.0)
+            factor = level * solver.factor(tensor.name)
             tensors[tensor.name] = Choice(
                 type_,
                 bits=bits_of(type_, tensor),

@@ -19,6 +19,7 @@ from pyquant.models.tensor_type import TensorType as Type
 from pyquant.models.type_policy import quantizable
 from pyquant.rounding.factors import GPTQ_TYPES, GRID_TYPES
 from pyquant.rounding.make_plan import make_plan
+from pyquant.rounding.metadata import most_method_bytes
 from pyquant.rounding.shards import Sharding, ShardTooSmall, Split
 from pyquant.rounding.types import choose_types
 from pyquant.schemes.ggml_type import FP4, KNOWN, file_type_of
@@ -55,7 +56,7 @@ class WantedSize:
     """Size that a file is to have, given in one of these ways.
 
     target_size: bytes. target_bpw: bits per weight of the whole file. like: a type of llama-quantize's.
-    spare: bytes of a size or of bits that are left to metadata which plans do not know.
+    spare: bytes of it that are left to metadata which plans do not know.
     """
 
     target_size: int | None = None
@@ -75,9 +76,9 @@ class WantedSize:
     def n_bytes(self, model: ModelFile, bytes_of: Callable[[str], int]) -> int:
         """Give the bytes that the file has at most. bytes_of: gives those of a mixture's file."""
         if self.target_size is not None:
-            return self.target_size - self.spare
+            return self.target_size
         if self.target_bpw is not None:
-            return int(self.target_bpw * model.n_weights / 8) - self.spare
+            return int(self.target_bpw * model.n_weights / 8)
         assert self.like is not None
         return bytes_of(self.like)
 
@@ -104,8 +105,8 @@ def read_wanted_size(name: str, text: str) -> WantedSize:
 class Files:
     """Sizes of the files that recipes give, to the byte.
 
-    calibration: what they are rounded by; None: it is still to be made, and tells a little more metadata.
-    split: how they are divided; None: into one.
+    calibration: what they are rounded by; None: it is still to be made, and metadata are of the most bytes.
+    split: how they are divided; None: into one. spare: as of `WantedSize`.
     """
 
     def __init__(
@@ -115,9 +116,10 @@ class Files:
         folder: Path,
         *,
         split: Split | None = None,
+        spare: int = 0,
         threads: int | None = None,
     ) -> None:
-        self.model, self.calibration, self._folder = model, calibration, folder
+        self.model, self.calibration, self._folder, self._spare = model, calibration, folder, spare
         self._most = split if isinstance(split, int) else sys.maxsize  # bytes of a shard's tensors
         sharding = None if split is None else Sharding.of(model, split)
         self._plan = partial(make_plan, model, threads=threads, sharding=sharding)
@@ -130,10 +132,11 @@ class Files:
         path.write_text(recipe_of(types, base).to_toml())
         recipe = {"mode": "recipe", "recipe": path}
         if self.calibration is None:
-            return self._plan(make_mode(recipe), calibrates=True).output_bytes
+            plan = self._plan(make_mode(recipe), calibrates=True)
+            return plan.output_bytes + most_method_bytes(self.model) + self._spare
         by_gptq = {**recipe, "hessian": self.calibration}
         modes = (make_mode(by_gptq), make_mode({**by_gptq, "error_propagation": 1}))
-        return max(self._plan(mode).output_bytes for mode in modes)
+        return max(self._plan(mode).output_bytes for mode in modes) + self._spare
 
     def data_bytes(self, tensor: Tensor, type_: Type) -> int:
         """Give the bytes that a tensor takes in a file, with those that align the next."""

@@ -27,7 +27,12 @@ def shrink(
         return values
     near = np.exp(-0.5 * np.square((places[:, None] - places) / REACH))
     np.fill_diagonal(near, 0)
-    near /= near.sum(axis=1, keepdims=True)
+    weights = near.sum(axis=1, keepdims=True)
+    if not (known := weights[:, 0] > 0).all():  # the others have no neighbors that float64 tells of
+        drawn = values.copy()
+        drawn[known] = shrink(values[known], variances[known], places[known])
+        return drawn
+    near /= weights
     around = near @ values
     of_around = np.square(near) @ variances
     # E (value - around)^2 = differing * (1 + sum of squares) + variance + of_around

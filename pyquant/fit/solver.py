@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -43,14 +44,20 @@ class Solver:
     # gives how much KLD a tensor's errors cause; None: unknown, and the tensor does not count
     sensitivity: Callable[[str], float | None]
     errors: TypeErrors  # what each type does to each tensor
-    factors: Mapping[str, float] = field(default_factory=dict)  # by kind: what a prediction is multiplied by
+    # By kind what a prediction is multiplied by; where there are some, other kinds have the median of these.
+    factors: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, name: str, type_: Type) -> float:
         """Predict the KLD that a tensor causes in a type; in nats where `factors` are."""
         sensitivity = self.sensitivity(name)
         if sensitivity is None:
             return 0.0
-        return self.factors.get(kind_of(name), 1.0) * sensitivity * self.errors[name].get(type_, 0.0)
+        return self.factor(name) * sensitivity * self.errors[name].get(type_, 0.0)
+
+    def factor(self, name: str) -> float:
+        """Give what the prediction for a tensor is multiplied by."""
+        usual = median(self.factors.values()) if self.factors else 1.0
+        return self.factors.get(kind_of(name), usual)
 
     def predicted(self, types: Types) -> float:
         """Predict the KLD of a file."""

@@ -11,6 +11,7 @@ from pyquant import _core
 from pyquant.calibration.imatrix import ImportanceMatrix
 from pyquant.machine.caches import cache_folder
 from pyquant.models.header import EQUALIZED_FROM, LAYOUT_KEYS, set_metadata, split_keys
+from pyquant.models.model_file import ModelFile
 from pyquant.models.q4_t import Q4_T_FILE_TYPE, table_entries
 from pyquant.models.type_policy import copied_file_type
 from pyquant.rounding.plan import Plan
@@ -110,6 +111,12 @@ def most_importance_bytes() -> int:
     text = "x" * MOST_TEXT
     called = ImportanceMatrix(Path(text), {}, {}, [text], n_chunks=1)
     return _n_bytes(_importance_entries(called))
+
+
+def most_method_bytes(model: ModelFile) -> int:
+    """Count the bytes that GPTQ adds to metadata at the most, of up to 32 texts."""
+    every = sum(len(tensor.name.encode()) + 1 for tensor in model.tensors)
+    return every + 32 * 65 + 2048
 
 
 def most_equalization_bytes() -> int:

@@ -45,6 +45,18 @@ def _of(mixtures, tensor) -> set:
     return {mixture.types[tensor.name] for mixture in mixtures}
 
 
+def test_kinds_without_a_correction_count_as_others_do(files, mixtures) -> None:
+    """They would count a million times as much, where corrections turn predictions into nats."""
+    errors = {tensor.name: {tensor.type: 1.0} for tensor in files.tensors}
+    solver = Solver(files, {}, mixtures, "Q4_K_M", dict.fromkeys(errors, 3.0).get, errors)
+    name, other = "blk.0.attn_q.weight", "token_embd.weight"
+    type_ = files.tensors[0].type
+    assert solver.cost(name, type_) == 3
+    solver.factors = {"attn_q": 1e-6, "attn_k": 2e-6, "attn_v": 9e-6}
+    assert solver.cost(name, type_) == pytest.approx(3e-6)
+    assert solver.cost(other, type_) == pytest.approx(6e-6)
+
+
 @pytest.mark.slow
 @given(share=st.floats(0, 1), data=st.data())
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))

@@ -45,10 +45,12 @@ def check_type(type: str) -> None:
 
 
 def with_spare(wanted: WantedSize, method: str, *, trains_scales: bool = False) -> WantedSize:
-    """Leave room for what a method adds to headers when types are chosen.
+    """Leave room for what a method adds to headers when types are chosen; a file to be like has it too.
 
     trains_scales: whether scales are trained at last, which is said too.
     """
+    if wanted.like is not None:
+        return wanted
     most = {"imatrix": most_importance_bytes, "best": most_equalization_bytes}.get(method)
     spare = (most() if most else 0) + (most_trained_bytes() if trains_scales else 0)
     return replace(wanted, spare=spare)
@@ -88,7 +90,7 @@ def stock_for(
     sizes = {}
     for name in names:
         with suppress(ShardTooSmall):
-            sizes[name] = bytes_of(name)
+            sizes[name] = bytes_of(name) + wanted.spare
     most = wanted.n_bytes(model, bytes_of)
     fitting = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes <= most}
     if not sizes:
@@ -96,8 +98,8 @@ def stock_for(
     least = min(sizes, key=lambda name: sizes[name])
     if not fitting and method not in BY_GPTQ:
         raise ConfigError(
-            f"target: {most + wanted.spare:,} bytes are less than a size takes: {least} takes up "
-            f"to {sizes[least] + wanted.spare:,}; smaller ones, such as IQ2_XS, can be given as a type"
+            f"target: {most:,} bytes are less than a size takes: {least} takes up "
+            f"to {sizes[least]:,}; smaller ones, such as IQ2_XS, can be given as a type"
         )
     return max(fitting, key=lambda name: (fitting[name], -names.index(name)), default=least)
 
@@ -105,7 +107,7 @@ def stock_for(
 def _check_mixed(model: ModelFile, wanted: WantedSize, split: Split | None, *, output_side: bool) -> None:
     """Refuse before statistics are made what `mix_model` would refuse with them."""
     with temporary_folder() as folder:
-        files = Files(model, None, folder, split=split)
+        files = Files(model, None, folder, split=split, spare=wanted.spare)
         n_bytes = wanted.n_bytes(model, lambda like: files.mixture(like).n_bytes)
         floored = FLOORED - ({EMBEDDINGS} if output_side else set())
         stock, options = usable_at(files, n_bytes, None, floored)

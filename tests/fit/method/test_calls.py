@@ -17,8 +17,9 @@ from pyquant.files.text import make_text
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.types_for_size import stock_for, with_spare
-from pyquant.fit.mixtures import WantedSize
+from pyquant.fit.mixtures import FLOORED, Files, WantedSize, base_of, check_reachable, usable_at
 from pyquant.models.model_file import open_model
+from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
 from pyquant.rounding.equalize.equalize_model import equalize_model
 from pyquant.rounding.make_plan import make_plan
@@ -118,6 +119,26 @@ def test_a_size_is_refused_where_embeddings_have_no_output_side_hessian(
             text=short, progress=lambda what, *_: begun.append(what),
         )  # fmt: skip
     assert begun == []
+
+
+@pytest.mark.parametrize("method", ["gptq", "best"])
+def test_the_least_size_that_is_named_is_taken(short: Path, tmp_path: Path, method: str) -> None:
+    def least_of(n_bytes: int) -> int:
+        with pytest.raises(ConfigError, match=f"{n_bytes:,} bytes .* are wanted") as refused:
+            quantize(model_path(), output, WantedSize(target_size=n_bytes), **asked)
+        return int(re.search(r"([\d,]+) bytes[^,]* are the least", str(refused.value))[1].replace(",", ""))
+
+    output, statistics = tmp_path / "out.gguf", tmp_path / "hessian.gguf"
+    asked = {"method": method, "text": short, "n_ctx": 64, "n_chunks": 4, "dry_run": True}
+    least = least_of(1_000_000)
+    assert least_of(least - 1) == least
+    quantize(model_path(), output, WantedSize(target_size=least), **asked)
+    # Statistics tell more: what is refused with them was not let through without.
+    calibrate_model(model_path(), [short], statistics, n_ctx=64, n_chunks=4, output_side=2)
+    wanted, model = with_spare(WantedSize(target_size=least), method), open_model(model_path())
+    files = Files(model, statistics, tmp_path, spare=wanted.spare)
+    stock, options = usable_at(files, least, None, FLOORED - ({EMBEDDINGS} if method == "best" else set()))
+    check_reachable(files, least, options, base_of(stock))
 
 
 def test_mixes_reach_sizes_below_those_of_types(tmp_path: Path) -> None:
