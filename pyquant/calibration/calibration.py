@@ -248,7 +248,10 @@ class Calibration:
         if why := self._why_too_few(name):
             return why
         n_unseen = int((counts == 0).sum())
-        return f"no token entered {n_unseen} of its {len(counts)} experts" if n_unseen else None
+        if not n_unseen:
+            return None
+        tokens = "token whose squares were summed up" if self.is_collected_later else "token"
+        return f"no {tokens} entered {n_unseen} of its {len(counts)} experts"
 
     def _hessian_counts(self, name: str) -> NDArray[np.float64]:
         """(n_experts,) weighted tokens in the Hessians; (0,) where there are none."""

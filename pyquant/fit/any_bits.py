@@ -36,8 +36,6 @@ class _Hull:
             point = float(n_bytes), math.log(cost)
             if kept and point[1] >= kept[-1][1]:
                 continue
-            if kept and point[0] == kept[-1][0]:
-                kept.pop()
             while len(kept) > 1 and _slope(kept[-2], point) <= _slope(kept[-2], kept[-1]):
                 kept.pop()
             kept.append(point)

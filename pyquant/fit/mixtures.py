@@ -69,9 +69,9 @@ class WantedSize:
             raise ConfigError("size: give one of target_size, target_bpw and like")
 
     def __str__(self) -> str:
-        return self.like or (
-            f"{self.target_size:,} bytes" if self.target_size else f"{self.target_bpw:g} bits"
-        )
+        if self.target_bpw is not None:  # all digits, as results are kept by this name
+            return f"{self.target_bpw!r} bits".replace(".0 ", " ")
+        return self.like or f"{self.target_size:,} bytes"
 
     def n_bytes(self, model: ModelFile, bytes_of: Callable[[str], int]) -> int:
         """Give the bytes that the file has at most. bytes_of: gives those of a mixture's file."""

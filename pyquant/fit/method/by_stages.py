@@ -42,7 +42,7 @@ def by_stages(request: Request, texts: SplitText, expected: Forecast) -> Quantiz
     with temporary_folder() as folder:
         maker = HessianMaker(
             request.model, texts, texts.held_out.n_ctx, folder, threads=request.threads, tell=request.tell,
-            progress=request.progress,
+            progress=request.progress, n_bytes=expected.making,
             diagonal_chunks=DIAGONAL_CHUNKS if request.method in BY_GPTQ else texts.n_chunks,
         )  # fmt: skip
         if request.hessian:

@@ -26,7 +26,8 @@ def memory_of(work: Work) -> int:
         gradient_memory(work.model, work.n_ctx) if work.trains_scales else 0,
         *(in_memory for in_memory, _ in _while_it_runs(work)),
     )
-    beside_files = bytes_in_memory(n_vocab(work.model), work.n_ctx) + max(rounds, _mixing(work))
+    beside_files = _n_logits(work) * bytes_in_memory(n_vocab(work.model), work.n_ctx)
+    beside_files += max(rounds, _mixing(work))
     return PROCESS + max(_calibrating(work), beside_files)
 
 
@@ -43,7 +44,12 @@ def in_temporary(work: Work) -> int:
     tried = work.n_tried * work.output_bytes if work.mixed else 0
     of_inputs = work.given.path.stat().st_size if work.given else work.hessian_bytes
     equalized = work.model.n_bytes + of_inputs if work.method == "best" else 0
-    return max(logits + max(tried, equalized), work.peer_bytes)
+    return max(_n_logits(work) * logits + max(tried, equalized), work.peer_bytes)
+
+
+def _n_logits(work: Work) -> int:
+    """Count how often a base's logits are kept at a time: sensitivities are measured by their own."""
+    return 2 if work.mixed and not work.knows_gradients else 1
 
 
 def _calibrating(work: Work) -> int:

@@ -190,6 +190,11 @@ class Work:
         return self.sums + self.output_hessians
 
     @property
+    def making_bytes(self) -> int:
+        """Bytes on disk while the statistics are made: sums, and what is kept of output-side ones, twice."""
+        return 2 * self.sums + 4 * self.output_hessians
+
+    @property
     def n_output_side(self) -> int:
         """Chunks that output-side Hessians are made on."""
         return min(OUTPUT_SIDE_CHUNKS, self.n_chunks) if self.rows else 0

@@ -32,9 +32,9 @@ class Forecast:
         of the work, and its seconds.
     memory
         Bytes at the most, the mapped model not counted.
-    hessian, beside, temporary
-        Bytes on disk: of the Hessian statistics that are made, beside the output until it is complete, and in
-        TMPDIR.
+    hessian, making, beside, temporary
+        Bytes on disk: of the Hessian statistics that are made, and while they are made; beside the output
+        until it is complete; and in TMPDIR.
     all_hessians
         Bytes that the Hessians of all matrices would take.
     keeps_hessians
@@ -51,6 +51,7 @@ class Forecast:
     parts: list[tuple[str, float]]
     memory: int
     hessian: int
+    making: int
     beside: int
     temporary: int
     all_hessians: int
@@ -73,7 +74,7 @@ class Forecast:
         yield f"time: about {max(1, round(self.seconds / 60)):,} min, less what the cache has already"
         yield f"memory: about {gb(self.memory)}, the mapped model not counted"
         temporary = f", {gb(self.temporary)} in TMPDIR" if self.temporary else ""
-        spool = ", twice that while they are made" if self.hessian else ""
+        spool = f", {gb(self.making)} while they are made" if self.hessian else ""
         yield (
             f"disk: {gb(self.hessian)} of Hessian statistics{spool}, {gb(self.beside)} beside the output"
             f"{temporary}"
@@ -112,6 +113,7 @@ def forecast(work: Work) -> Forecast:
         parts=parts_of(work),
         memory=memory_of(work),
         hessian=work.hessian_bytes,
+        making=work.making_bytes,
         beside=on_disk(work),
         temporary=in_temporary(work),
         all_hessians=work.all_hessians,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ class HessianMaker:
         What is run over what.
     beside
         A folder that goes away, for statistics that the cache does not take.
+    n_bytes
+        What they take on disk while they are made; 0: not known.
     diagonal_chunks
         The most chunks that sums of squares are over where no Hessians are kept.
     threads
@@ -72,13 +75,14 @@ class HessianMaker:
         n_ctx: int,
         beside: Path,
         *,
+        n_bytes: int = 0,
         diagonal_chunks: int = DIAGONAL_CHUNKS,
         threads: int | None,
         progress: Progress,
         tell: Callable[[str], None],
     ) -> None:
         self._model, self._texts, self._n_ctx, self._beside = model, texts, n_ctx, beside
-        self._diagonal_chunks = diagonal_chunks
+        self._n_bytes, self._diagonal_chunks = n_bytes, diagonal_chunks
         self._threads, self._progress, self._tell = threads, progress, tell
 
     def in_file(self, path: Path, *, output_side: bool) -> Hessian:
@@ -113,6 +117,7 @@ class HessianMaker:
                             if output_side and not has_output_hessian and (why := self._why_no_gradients()):
                                 self._leave_out(why)
                             return Hessian(path, True, has_output_hessian)
+                    self._check_room(cache)
                     has_output_hessian = self._calibrate(own, output_side, whole=whole)
                 self._tell(f"Hessian statistics: {own.stat().st_size / 1e6:,.0f} MB in {own}")
                 return Hessian(own, True, has_output_hessian)
@@ -121,6 +126,11 @@ class HessianMaker:
                 self._tell(f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {said}")
         path, called = self._beside / "hessian.gguf", _name(self._key(output_side, whole))
         return Hessian(path, False, self._calibrate(path, output_side, whole=whole, called=called))
+
+    def _check_room(self, cache: Path) -> None:
+        """Raise OutputError where the cache lacks room: it would be found when gradients are done."""
+        if (free := shutil.disk_usage(cache).free) < self._n_bytes:
+            raise OutputError(f"{cache}: they take {self._n_bytes:,} bytes there, {free:,} are free")
 
     def _calibrate(self, path: Path, output_side: bool, *, whole: bool, called: Path | None = None) -> bool:
         """Write the statistics; returns whether they have output-side Hessians: not of all families."""

@@ -64,7 +64,7 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
         return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
     wanted = [(output.parent, expected.beside), (Path(tempfile.gettempdir()), expected.temporary)]
     if hessian and not hessian.exists():
-        wanted.append((hessian.parent, 2 * expected.hessian))  # sums are spooled beside it
+        wanted.append((hessian.parent, expected.making))
     for folder, _ in wanted:
         with output_errors(folder):
             disk = folder.stat().st_dev

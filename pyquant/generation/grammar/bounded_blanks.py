@@ -58,7 +58,8 @@ class BoundedBlanks(Compiled):
     def _fitting(self, n_blanks: int) -> NDArray[np.int32]:
         """(n_words,) int32: bits of the tokens that may come behind a row of blanks."""
         bits = np.ones(32 * self.n_words, bool)
-        bits[: len(self.pieces)] = n_blanks + self.leading <= MOST_BLANKS
+        # A token that ends a row is free to come, behind one whose own row is too long, too.
+        bits[: len(self.pieces)] = (self.leading == 0) | (n_blanks + self.leading <= MOST_BLANKS)
         return np.packbits(bits, bitorder="little").view(np.int32)
 
 
@@ -98,5 +99,5 @@ class BoundedState(State):
         return self._state.must_end
 
     def _fits(self, token: int) -> bool:
-        row = self._rows[-1]
-        return row.in_string or row.n_blanks + int(self._grammar.leading[token]) <= MOST_BLANKS
+        row, leading = self._rows[-1], int(self._grammar.leading[token])
+        return row.in_string or leading == 0 or row.n_blanks + leading <= MOST_BLANKS

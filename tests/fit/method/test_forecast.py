@@ -58,9 +58,9 @@ finally:
 
 EXPECTED = Forecast(
     stages=["imatrix", "GPTQ"], parts=[("imatrix", 100.0), ("GPTQ", 500.0)], memory=1_234_567_890,
-    hessian=2_000_000_000, beside=30_000_000, temporary=500_000_000, all_hessians=3_456_000_000,
-    keeps_hessians=False, lacks_tokens=0, output_side=["attn_k", "attn_v"], columns=1536,
-    tokens_per_column=3.5,
+    hessian=2_000_000_000, making=5_000_000_000, beside=30_000_000, temporary=500_000_000,
+    all_hessians=3_456_000_000, keeps_hessians=False, lacks_tokens=0, output_side=["attn_k", "attn_v"],
+    columns=1536, tokens_per_column=3.5,
 )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_logits_that_do_not_stay_in_memory_are_counted(
                 "stages: imatrix, GPTQ; those of the least KLD on held-out chunks are kept",
                 "time: about 10 min, less what the cache has already",
                 "memory: about 1.23 GB, the mapped model not counted",
-                "disk: 2.00 GB of Hessian statistics, twice that while they are made, "
+                "disk: 2.00 GB of Hessian statistics, 5.00 GB while they are made, "
                 "0.03 GB beside the output, 0.50 GB in TMPDIR",
                 "calibration: 3.5 tokens for each of the 1,536 columns of the widest matrices; "
                 "twice as many would take about 8% off their error",
@@ -246,12 +246,13 @@ def test_logits_that_do_not_stay_in_memory_are_counted(
             ],
         ),
         (
-            {"hessian": 0, "temporary": 0, "tokens_per_column": 20},
+            {"hessian": 0, "temporary": 0, "tokens_per_column": 20, "lacks_tokens": 12_288},
             [
                 "stages: imatrix, GPTQ; those of the least KLD on held-out chunks are kept",
                 "time: about 10 min, less what the cache has already",
                 "memory: about 1.23 GB, the mapped model not counted",
                 "disk: 0.00 GB of Hessian statistics, 0.03 GB beside the output",
+                "error propagation: left out, as it takes 12,288 tokens or more",
                 "--hessian has diagonals alone: Hessians are collected layer by layer",
             ],
         ),
@@ -260,8 +261,7 @@ def test_logits_that_do_not_stay_in_memory_are_counted(
             [
                 "time: about 1 min, less what the cache has already",
                 "memory: about 1.23 GB, the mapped model not counted",
-                "disk: 1.00 GB of Hessian statistics, twice that while they are made, "
-                "0.03 GB beside the output",
+                "disk: 1.00 GB of Hessian statistics, 5.00 GB while they are made, 0.03 GB beside the output",
             ],
         ),
     ],

@@ -28,7 +28,7 @@ def expected(n_chunks: int, memory: int | None) -> Forecast:
     states = n_chunks * GB // 10
     kept = min(states, GB if memory is None else memory)
     return Forecast(
-        stages=[], parts=[], memory=GB // 2 + kept, hessian=2 * GB, beside=states - kept + GB,
+        stages=[], parts=[], memory=GB // 2 + kept, hessian=2 * GB, making=4 * GB, beside=states - kept + GB,
         temporary=0, all_hessians=0, keeps_hessians=True, lacks_tokens=0, output_side=[], columns=1,
         tokens_per_column=100,
     )  # fmt: skip

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+from pyquant.calibration.calibrate import GRADIENTS
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import TextError, UnreadableFile
 from pyquant.files.text import make_text
@@ -86,6 +89,25 @@ def test_without_a_cache_nothing_is_kept(
     made(source, tmp_path / "out.gguf", short, method="gptq", force=True, tell=told.append)
     said = f"Hessian statistics are not kept in the cache (PYQUANT_CACHE): {tmp_path / 'cache'}"
     assert any(line.startswith(said) and "Errno" not in line for line in told)
+
+
+def test_a_full_cache_is_found_before_work(
+    source: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    cache, told, begun = tmp_path / "cache", list[str](), list[str]()
+    monkeypatch.setenv("PYQUANT_CACHE", str(cache))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage._replace(free=1000) if Path(path) == cache else usage
+    )
+    done = made(
+        source, tmp_path / "out.gguf", short, tell=told.append, progress=lambda what, *_: begun.append(what)
+    )
+    assert done.statistics is None
+    (line,) = (line for line in told if "are not kept in the cache" in line)
+    assert re.search(rf"{cache}: they take [\d,]+ bytes there, 1,000 are free", line)
+    assert [what for what, _ in groupby(begun)].count(GRADIENTS) == 1
+    assert not list(cache.rglob("*.gguf"))
 
 
 def test_damaged_statistics_of_the_cache_are_made_again(

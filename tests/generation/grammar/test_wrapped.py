@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import string
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from pyquant.errors import ConfigError, GrammarError
-from pyquant.generation.grammar.bounded_blanks import MOST_BLANKS, Row
+from pyquant.generation.grammar.bounded_blanks import MOST_BLANKS, BoundedBlanks, Row
 from pyquant.generation.grammar.engine import State
 from pyquant.generation.grammar.engines import compile_for
 from pyquant.generation.grammar.grammar import Grammar, Language
@@ -57,6 +58,19 @@ def test_rows_are_counted_outside_of_strings() -> None:
     assert Row().after(b'{"a\\\\"  ') == Row(2)
     assert Row(1).after(b" \n\t") == Row(4)
     assert Row(60).after(b" " * 200) == Row(MOST_BLANKS + 1)
+
+
+def test_a_token_with_a_long_row_behind_something_else_is_no_dead_end() -> None:
+    compiled = Mock(n_words=1)
+    compiled.start.return_value.allows.return_value = True
+    pieces = (b"{" + b" " * 70, b"1", b" ")
+    state = BoundedBlanks(compiled, pieces).start()
+    state.advance(0)
+    words = np.full(1, -1, np.int32)
+    state.mask(words)
+    expected = [True, True, False]
+    assert [state.allows(token) for token in range(3)] == expected
+    assert np.unpackbits(words.view(np.uint8), bitorder="little")[:3].tolist() == expected
 
 
 @pytest.mark.parametrize("engine", ["llguidance", "lr"])
