@@ -36,6 +36,8 @@ class GeneratedModel:
         Experts of each layer; 0 for a dense model.
     n_used : int
         Experts that a token is sent to.
+    n_ctx : int
+        Tokens of context that it says it was trained with.
     tied : bool
         Whether the output matrix is the embeddings'.
     type : gguf.GGMLQuantizationType
@@ -52,6 +54,7 @@ class GeneratedModel:
     n_vocab: int = 320
     n_expert: int = 0
     n_used: int = 2
+    n_ctx: int = 256
     tied: bool = False
     type: GGMLQuantizationType = GGMLQuantizationType.F32
     seed: int = 0
@@ -135,7 +138,7 @@ class GeneratedModel:
         """Add metadata and tokenizer to a writer."""
         writer.add_name("generated")
         writer.add_file_type(FILE_TYPES[self.type])
-        writer.add_context_length(256)
+        writer.add_context_length(self.n_ctx)
         writer.add_embedding_length(self.n_embd)
         writer.add_block_count(self.n_layer)
         writer.add_feed_forward_length(self.n_ff)
