@@ -1,5 +1,5 @@
 // Descent from codes that were found one after the other: what was settled early could not know of the
-// errors that came after it. A sub-block's scale, its minimum and then each of its levels in turn are
+// errors that came after it. A sub-block's scale and minimum and then each of its levels in turn are
 // moved to where e H e^T is least with everything else as it is, so that none of these steps adds to it.
 #pragma once
 
@@ -7,32 +7,55 @@
 
 namespace pyquant::gptq {
 
-// Moves the scale (or the minimum) along the gradient, if the nearest that can be stored is better.
+// Moves the scale by x, and a minimum with it by y, if what can be stored near the best of both is better:
+// e H e^T falls by 2 (slope[0] x + slope[1] y) - (curvature[0] x^2 + 2 both x y + curvature[1] y^2).
 template <class Format>
-void refit(const Format & format, const float * h, const typename Format::Stored & stored, Part part,
-           Floats & of_sub, Floats * gradient, const Floats * level) {
-    constexpr int kColumns = Format::Stored::kColumns;
-    Floats along[kColumns];  // how values move with it
-    for (int k = 0; k < kColumns; ++k) {
-        along[k] = part == kScale ? level[k] : all(-1.0f);
-    }
-    Floats moved[kColumns], slope{}, curvature{};
-    for (int k = 0; k < kColumns; ++k) {
-        moved[k] = Floats{};
-        for (int j = 0; j < kColumns; ++j) {
-            moved[k] = fma(h[j * kSub + k], along[j], moved[k]);
+void refit(const Format & format, const float * h, const typename Format::Stored & stored, Floats * of_sub,
+           Floats * gradient, const Floats * level) {
+    constexpr int kColumns = Format::Stored::kColumns, kFree = Format::kFree;
+    Floats along[kFree][kColumns];  // how values move with each
+    Floats moved[kFree][kColumns], slope[kFree]{}, curvature[kFree]{}, both{};
+    for (int part = 0; part < kFree; ++part) {
+        for (int k = 0; k < kColumns; ++k) {
+            along[part][k] = part == kScale ? level[k] : all(-1.0f);
         }
-        slope = fma(along[k], gradient[k], slope);
-        curvature = fma(along[k], moved[k], curvature);
+        for (int k = 0; k < kColumns; ++k) {
+            moved[part][k] = Floats{};
+            for (int j = 0; j < kColumns; ++j) {
+                moved[part][k] = fma(h[j * kSub + k], along[part][j], moved[part][k]);
+            }
+            slope[part] = fma(along[part][k], gradient[k], slope[part]);
+            curvature[part] = fma(along[part][k], moved[part][k], curvature[part]);
+            both = fma(along[kScale][k], part == kMinimum ? moved[part][k] : Floats{}, both);
+        }
     }
-    const Floats value = format.value(stored, part, of_sub);
-    const Floats wanted = format.representable(stored, part, value + slope * inverse(curvature));
-    const Floats step = format.value(stored, part, wanted) - value;
-    const Ints better = step * (2 * slope - step * curvature) > 0;
-    of_sub = better ? wanted : of_sub;
-    const Floats taken = better ? step : Floats{};
-    for (int k = 0; k < kColumns; ++k) {
-        gradient[k] = fma(-taken, moved[k], gradient[k]);
+    Floats nearest_stored[kFree], step[kFree];
+    const auto take = [&](Part part, Floats wanted) {
+        const Floats value = format.value(stored, part, of_sub[part]);
+        nearest_stored[part] = format.representable(stored, part, value + wanted);
+        step[part] = format.value(stored, part, nearest_stored[part]) - value;
+    };
+    const Floats alone = slope[kScale] * inverse(curvature[kScale]);
+    Floats falls{};
+    if constexpr (kFree == 1) {
+        take(kScale, alone);
+        falls = step[kScale] * (2 * slope[kScale] - step[kScale] * curvature[kScale]);
+    } else {
+        const Floats determinant = curvature[kScale] * curvature[kMinimum] - both * both;
+        const Floats together =
+            (curvature[kMinimum] * slope[kScale] - both * slope[kMinimum]) * inverse(determinant);
+        take(kScale, determinant > 0 ? together : alone);
+        take(kMinimum, (slope[kMinimum] - both * step[kScale]) * inverse(curvature[kMinimum]));
+        falls = step[kScale] * (2 * slope[kScale] - step[kScale] * curvature[kScale]) +
+                step[kMinimum] * (2 * slope[kMinimum] - step[kMinimum] * curvature[kMinimum]) -
+                2 * both * step[kScale] * step[kMinimum];
+    }
+    for (int part = 0; part < kFree; ++part) {
+        of_sub[part] = falls > 0 ? nearest_stored[part] : of_sub[part];
+        const Floats taken = falls > 0 ? step[part] : Floats{};
+        for (int k = 0; k < kColumns; ++k) {
+            gradient[k] = fma(-taken, moved[part][k], gradient[k]);
+        }
     }
 }
 
@@ -42,8 +65,8 @@ template <class Format>
 void refine(const Format & format, const float * h, const typename Format::Stored & stored, Floats * of_sub,
             Floats * gradient, Floats * level) {
     constexpr int kColumns = Format::Stored::kColumns;
-    for (int part = 0; part < Format::kFree; ++part) {
-        refit(format, h, stored, Part(part), of_sub[part], gradient, level);
+    if constexpr (Format::kFree > 0) {
+        refit(format, h, stored, of_sub, gradient, level);
     }
     const Floats scale = format.value(stored, kScale, of_sub[kScale]);
     const Floats minimum = format.value(stored, kMinimum, of_sub[kMinimum]);

@@ -27,8 +27,8 @@ from pyquant.study.store import Run
 from pyquant.study.task import about_n_tokens
 
 # Raised when the same calibration makes another file. 2: GPTQ rounds to types that llama.cpp falls back to.
-# 3: ecsq's codes have a step for each row.
-GPTQ_VERSION = 3
+# 3: ecsq's codes have a step for each row. 4: scale and minimum move together.
+GPTQ_VERSION = 4
 # The same for error propagation. 2: sums over tokens are of BF16. 3: equations are solved by threads.
 PROPAGATED_VERSION = 3
 

@@ -228,7 +228,7 @@ def _by_groups(
 def _refined(
     form: Format, h: Floats, opened: Floats, stored: Floats, gradient: Floats, level: Floats
 ) -> tuple[Floats, Floats]:
-    """Move scale, minimum and levels of a sub-block, each to where e H e^T is least with the rest as it is.
+    """Move a sub-block's scale and minimum, then its levels, to where e H e^T is least as the rest is.
 
     Parameters
     ----------
@@ -250,21 +250,9 @@ def _refined(
     stored : (2, n_rows) float32
         Scale and minimum, as the file stores them.
     """
-    stored, level = stored.copy(), level.copy()
-    for part in range(form.parts):
-        along = level if part == 0 else np.full_like(level, -1)
-        moved, slope, curvature = np.zeros_like(level), np.zeros_like(level[0]), np.zeros_like(level[0])
-        for j in range(len(level)):
-            moved = fma(h[j][:, None], along[j], moved)
-        for k in range(len(level)):
-            slope = fma(along[k], gradient[k], slope)
-            curvature = fma(along[k], moved[k], curvature)
-        value = form.value(opened, part, stored[part])
-        wanted = form.representable(opened, part, value + slope * inverse(curvature))
-        step = form.value(opened, part, wanted) - value
-        better = step * (2 * slope - step * curvature) > 0
-        stored[part] = np.where(better, wanted, stored[part])
-        gradient = fma(-np.where(better, step, np.float32(0)), moved, gradient)
+    level = level.copy()
+    if form.parts:
+        stored, gradient = _refitted(form, h, opened, stored, gradient, level)
     scale, minimum = (form.value(opened, part, stored[part]) for part in range(2))
     if isinstance(form.levels, Grid):
         for first in range(0, len(level), form.levels.group):
@@ -281,3 +269,63 @@ def _refined(
         step = value - (scale * level[k] - minimum)
         gradient[k + 1 :] = fma(h[k, k + 1 :][:, None], step, gradient[k + 1 :])
     return level, stored
+
+
+def _refitted(
+    form: Format, h: Floats, opened: Floats, stored: Floats, gradient: Floats, level: Floats
+) -> tuple[Floats, Floats]:
+    """Move the scale, and a minimum with it, if what can be stored near the best of both is better.
+
+    Steps x and y lower e H e^T by 2 (slope[0] x + slope[1] y) less
+    curvature[0] x^2 + 2 both x y + curvature[1] y^2.
+
+    Parameters
+    ----------
+    form, h, opened, stored, gradient, level
+        As of `_refined`.
+
+    Returns
+    -------
+    stored : (2, n_rows) float32
+        Scale and minimum, as the file stores them.
+    gradient : (n, n_rows) float32
+        e H of these columns.
+    """
+    along = [level, np.full_like(level, -1)][: form.parts]
+    moved = [np.zeros_like(level) for _ in along]
+    slope, curvature = (np.zeros((len(along), level.shape[1]), np.float32) for _ in range(2))
+    both = np.zeros_like(level[0])
+    for part in range(form.parts):
+        for j in range(len(level)):
+            moved[part] = fma(h[j][:, None], along[part][j], moved[part])
+        for k in range(len(level)):
+            slope[part] = fma(along[part][k], gradient[k], slope[part])
+            curvature[part] = fma(along[part][k], moved[part][k], curvature[part])
+            if part == 1:
+                both = fma(along[0][k], moved[1][k], both)
+
+    def taken(part: int, wanted: Floats) -> tuple[Floats, Floats]:
+        value = form.value(opened, part, stored[part])
+        nearest = form.representable(opened, part, value + wanted)
+        return nearest, form.value(opened, part, nearest) - value
+
+    alone = slope[0] * inverse(curvature[0])
+    if form.parts == 1:
+        taking = [taken(0, alone)]
+        falls = taking[0][1] * (2 * slope[0] - taking[0][1] * curvature[0])
+    else:
+        determinant = curvature[0] * curvature[1] - both * both
+        together = (curvature[1] * slope[0] - both * slope[1]) * inverse(determinant)
+        scale = taken(0, np.where(determinant > 0, together, alone))
+        minimum = taken(1, (slope[1] - both * scale[1]) * inverse(curvature[1]))
+        taking = [scale, minimum]
+        falls = (
+            scale[1] * (2 * slope[0] - scale[1] * curvature[0])
+            + minimum[1] * (2 * slope[1] - minimum[1] * curvature[1])
+            - 2 * both * scale[1] * minimum[1]
+        )
+    stored = stored.copy()
+    for part, (nearest, step) in enumerate(taking):
+        stored[part] = np.where(falls > 0, nearest, stored[part])
+        gradient = fma(-np.where(falls > 0, step, np.float32(0)), moved[part], gradient)
+    return stored, gradient
