@@ -177,3 +177,42 @@ def test_weights_that_change_stay_on_the_cpu(
     )
     for name in expected:
         assert found[name]["sensitivity"] == pytest.approx(expected[name]["sensitivity"], rel=0.05), name
+
+
+@pytest.mark.parametrize(
+    ("offload", "n_devices", "whole"),
+    [
+        (Offload(ALL), 1, True),
+        (Offload(ALL), 2, False),  # shared out
+        (Offload(ALL, main_gpu=1), 2, True),
+        (Offload(13), 1, True),  # 12 layers, and the output
+        (Offload(12), 1, False),
+        (Offload(0), 1, False),
+    ],
+)
+def test_one_device_has_all(
+    offload: Offload, n_devices: int, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant._core.devices", lambda: ["GPU"] * n_devices)
+    assert offload.is_whole(12) == whole
+
+
+@pytest.mark.parametrize(
+    ("offload", "says"),
+    [
+        (Offload(1, main_gpu=1), None),
+        (Offload(1, main_gpu=2), "main-gpu: 2: there are 2, from 0 on"),
+        (Offload(1, tensor_split=(1, 2)), None),
+        (Offload(1, tensor_split=(1, 2, 3)), "tensor-split: 3 shares, and there are 2 devices"),
+        (Offload(0, main_gpu=7), None),  # of nothing
+    ],
+)
+def test_devices_that_are_not_there_are_refused(
+    offload: Offload, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyquant._core.devices", lambda: ["GPU"] * 2)
+    if says is None:
+        offload.check()
+        return
+    with pytest.raises(ConfigError, match=says):
+        offload.check()
