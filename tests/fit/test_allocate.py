@@ -49,6 +49,28 @@ def test_no_choice_within_the_budget_costs_less(items: list[Item], budget: int) 
     assert found.bound <= found.cost * (1 + 1e-9) + 1e-300
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_is_not_tried_is_said(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the choice fits all the same, and the bound holds."""
+    monkeypatch.setattr("pyquant.fit.allocate.MOST_STATES", most)
+    inexact = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        items = [Item(rng.integers(1, 60, 4), rng.uniform(0, 100, 4)) for _ in range(5)]
+        budget = int(rng.integers(60, 200))
+        best, found = best_of_all(items, budget), allocate(items, budget)
+        if best is None or found is None:
+            assert best is found
+            continue
+        assert found.n_bytes == sum(item.n_bytes[i] for item, i in zip(items, found.chosen)) <= budget
+        assert found.bound <= best * (1 + 1e-9)
+        assert found.cost >= best * (1 - 1e-9)
+        if found.exact:
+            assert found.cost == pytest.approx(best)
+        inexact += not found.exact
+    assert inexact
+
+
 def test_a_model_of_many_tensors_is_solved_quickly() -> None:
     """Errors fall by 4 for each bit, sizes are those of types: no two tensors are alike."""
     rng = np.random.default_rng(1)

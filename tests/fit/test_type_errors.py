@@ -8,7 +8,7 @@ import pytest
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.errors import ModelFileError
-from pyquant.fit.type_errors import measure_type_errors
+from pyquant.fit.type_errors import _spread, measure_type_errors
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_name import EMBEDDINGS
 from pyquant.models.tensor_type import TensorType as Type
@@ -34,6 +34,28 @@ def test_of_few_rows_they_are_those_of_the_file(generated, stats_of, tmp_path, t
             errors = tensor.weights() - made[tensor.name]
             hessian = calibration.hessian(tensor.name)
             assert found[tensor.name][type_] == pytest.approx(np.vdot(errors @ hessian, errors), rel=1e-4)
+
+
+def test_some_rows_and_experts_stand_for_all(generated, stats_of, monkeypatch) -> None:
+    def errors() -> list[float]:
+        found = []
+        for name in ("blk.0.attn_q.weight", "blk.0.ffn_up_exps.weight"):
+            found += measure_type_errors(model, calibration, {name: [Type.Q4_0]})[name].values()
+        return found
+
+    model, calibration = ModelFile(generated(EXPERTS)), Calibration.read(stats_of(EXPERTS))
+    monkeypatch.setattr("pyquant.fit.type_errors.ROWS", 10_000)
+    of_all = errors()
+    monkeypatch.setattr("pyquant.fit.type_errors.ROWS", 96)
+    assert errors() == pytest.approx(of_all, rel=0.15)
+    monkeypatch.setattr("pyquant.fit.type_errors.EXPERTS", 2)  # of three
+    assert errors() == pytest.approx(of_all, rel=0.25)
+
+
+def test_samples_are_spread_evenly() -> None:
+    assert _spread(10, 4).tolist() == [1, 3, 6, 8]
+    assert _spread(3, 8).tolist() == [0, 1, 2]
+    assert _spread(300, 1).tolist() == [150]
 
 
 @pytest.mark.parametrize("output_side", [True, False])
