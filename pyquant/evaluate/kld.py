@@ -111,7 +111,7 @@ class TokenKld:
     min: float
     max: float
     percentiles: dict[str, float]
-    percentile_ranges: dict[str, tuple[float, float]]
+    percentile_ranges: dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,8 @@ def token_kld(kld: NDArray[np.float64]) -> TokenKld:
     percentiles = _percentiles(kld, KLD_PERCENTILES)
     shares = np.array(KLD_PERCENTILES) / 100
     apart = np.sqrt(shares * (1 - shares) / len(kld))
-    lows, highs = np.quantile(kld, np.clip([shares - apart, shares + apart], 0, 1)).tolist()
-    ranges = dict(zip(percentiles, zip(lows, highs, strict=True), strict=True))
+    ends = np.quantile(kld, np.clip([shares - apart, shares + apart], 0, 1))
+    ranges = dict(zip(percentiles, ends.T.tolist()))
     return TokenKld(mean, error, float(kld.min()), float(kld.max()), percentiles, ranges)
 
 
