@@ -26,7 +26,9 @@ void refit(const Format & format, const float * h, const typename Format::Stored
             }
             slope[part] = fma(along[part][k], gradient[k], slope[part]);
             curvature[part] = fma(along[part][k], moved[part][k], curvature[part]);
-            both = fma(along[kScale][k], part == kMinimum ? moved[part][k] : Floats{}, both);
+            if (part == kMinimum) {
+                both = fma(along[kScale][k], moved[part][k], both);
+            }
         }
     }
     Floats nearest_stored[kFree], step[kFree];

@@ -60,7 +60,8 @@ class SoundTokens:
         name: of the matrix that they enter.
         """
         most = np.float32(math.sqrt(LARGEST))
-        if all(-most <= values.min() and values.max() <= most for values in of_tokens):  # never of NaN
+        # Neither holds of NaN.
+        if all(-most <= values.min(initial=0) and values.max(initial=0) <= most for values in of_tokens):
             return [*of_tokens]
         if self._tell:
             self._tell(

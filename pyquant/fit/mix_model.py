@@ -100,8 +100,10 @@ def mix_model(
     source, known, texts = open_model(model), open_calibration(hessian), read_texts(text)
     known.check_model(source, source.sha256())
     if not any(known.has_hessian(name) for name in known.matrices):
-        why = "; ".join(f"{name}: {known.why_no_hessian(name)}" for name in known.matrices[:1])
-        raise ConfigError(f"{known.path}: has no Hessian statistics to round by: {why or 'nothing entered'}")
+        name = known.matrices[0]
+        raise ConfigError(
+            f"{known.path}: has no Hessian statistics to round by: {name}: {known.why_no_hessian(name)}"
+        )
     with Model(source) as running:
         for read in texts:
             _check_length(read, cut(running, read, n_ctx=n_ctx, n_chunks=n_chunks), n_chunks)

@@ -10,7 +10,7 @@ from pyquant.errors import NotEnoughMemory
 from pyquant.machine import cgroup
 from pyquant.machine.cpu import n_threads
 
-BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; it ends a process that has them not
+BLAS = 48 << 20  # bytes that OpenBLAS takes for a thread; where it gets none, it ends the process
 STACK = 8 << 20  # bytes of a thread's stack where the system sets no limit
 THREAD = 4 << 20  # bytes that a thread takes beside its stack
 # How the loader, Python and C++ name a lack of memory.

@@ -53,6 +53,15 @@ def baseline(held_out_text: Path) -> Iterator[Baseline]:
         yield made
 
 
+def test_statistics_of_too_few_tokens_are_named(
+    training_text: Path, held_out_text: Path, tmp_path: Path
+) -> None:
+    few = tmp_path / "few.gguf"
+    calibrate_model(data.model_path(), [training_text], few, n_ctx=64, n_chunks=2, random=0.0)
+    with pytest.raises(ConfigError, match=r"to round by: blk.*: 128 tokens are too few for rows of 256"):
+        mix_model(data.model_path(), few, held_out_text, WantedSize(target_bpw=5))
+
+
 @pytest.fixture
 def mix(stats: Path, baseline: Baseline, sensitivity, tmp_path_factory) -> Callable[..., Mix]:
     """Return what finds a mixture for a size, by default by measured sensitivities."""

@@ -191,7 +191,7 @@ class Work:
 
     @property
     def making_bytes(self) -> int:
-        """Bytes on disk while the statistics are made: sums, and what is kept of output-side ones, twice."""
+        """Bytes on disk while the statistics are made: sums twice, output-side ones twice, whole."""
         return 2 * self.sums + 4 * self.output_hessians
 
     @property
