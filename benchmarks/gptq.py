@@ -32,25 +32,32 @@ TOKENS = 2048  # that are summed up
 
 def gptq(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Whole commands on one thread, with one importance matrix, and the weighted error of what they
-    write; then single matrices, with Hessian statistics."""
+    write: our search, GGML's own by pyquant and by llama-quantize; then single matrices, with Hessians."""
     source = layers(arguments)
     imatrix = random_imatrix(source, arguments.folder / "wide-imatrix.gguf")
     results = []
     for kind in ("IQ4_NL", "Q4_K"):
-        ours, theirs = (arguments.folder / f"{who}-{kind.lower()}.gguf" for who in ("pyquant", "llama"))
+        ours, same, theirs = (
+            arguments.folder / f"{who}-{kind.lower()}.gguf" for who in ("pyquant", "ggml", "llama")
+        )
+        common = ["--mode", f"ggml:{kind}", "--pure", "--threads", "1"]
         weighted = Runs(
             f"search {kind}, pyquant",
-            [PYQUANT, "quantize", source, ours, "--mode", f"ggml:{kind}", "--pure", "--threads", "1"]
-            + ["--hessian", imatrix],
+            [PYQUANT, "quantize", source, ours, *common, "--hessian", imatrix],
             clean=[ours],
+        )
+        ggmls = Runs(
+            f"GGML's search {kind}, pyquant",
+            [PYQUANT, "quantize", source, same, *common, "--imatrix", imatrix],
+            clean=[same],
         )
         stock = Runs(
             f"search {kind}, llama-quantize",
             [ORACLE / "llama-quantize", "--pure", "--imatrix", imatrix, source, theirs, kind, "1"],
             clean=[theirs],
         )
-        interleave([weighted, stock], arguments.rounds)
-        for runs, peer, path in ((weighted, stock, ours), (stock, None, theirs)):
+        interleave([weighted, ggmls, stock], arguments.rounds)
+        for runs, peer, path in ((weighted, stock, ours), (ggmls, stock, same), (stock, None, theirs)):
             result = row(runs, peer, source.stat().st_size)
             result["weighted_snr_db"] = measure_error(source, path, imatrix=imatrix).total.weighted_snr_db
             results.append(result)
