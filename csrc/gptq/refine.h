@@ -37,24 +37,24 @@ void refit(const Format & format, const float * h, const typename Format::Stored
         nearest_stored[part] = format.representable(stored, part, value + wanted);
         step[part] = format.value(stored, part, nearest_stored[part]) - value;
     };
-    const Floats alone = slope[kScale] * inverse(curvature[kScale]);
-    Floats falls{};
-    if constexpr (kFree == 1) {
-        take(kScale, alone);
-        falls = step[kScale] * (2 * slope[kScale] - step[kScale] * curvature[kScale]);
-    } else {
+    Floats wanted = slope[kScale] * inverse(curvature[kScale]);
+    if constexpr (kFree == 2) {
         const Floats determinant = curvature[kScale] * curvature[kMinimum] - both * both;
         const Floats together =
             (curvature[kMinimum] * slope[kScale] - both * slope[kMinimum]) * inverse(determinant);
-        take(kScale, determinant > 0 ? together : alone);
+        wanted = determinant > 0 ? together : wanted;
+    }
+    take(kScale, wanted);
+    Floats falls = step[kScale] * (2 * slope[kScale] - step[kScale] * curvature[kScale]);
+    if constexpr (kFree == 2) {
         take(kMinimum, (slope[kMinimum] - both * step[kScale]) * inverse(curvature[kMinimum]));
-        falls = step[kScale] * (2 * slope[kScale] - step[kScale] * curvature[kScale]) +
-                step[kMinimum] * (2 * slope[kMinimum] - step[kMinimum] * curvature[kMinimum]) -
+        falls = falls + step[kMinimum] * (2 * slope[kMinimum] - step[kMinimum] * curvature[kMinimum]) -
                 2 * both * step[kScale] * step[kMinimum];
     }
+    const Ints better = falls > 0;
     for (int part = 0; part < kFree; ++part) {
-        of_sub[part] = falls > 0 ? nearest_stored[part] : of_sub[part];
-        const Floats taken = falls > 0 ? step[part] : Floats{};
+        of_sub[part] = better ? nearest_stored[part] : of_sub[part];
+        const Floats taken = better ? step[part] : Floats{};
         for (int k = 0; k < kColumns; ++k) {
             gradient[k] = fma(-taken, moved[part][k], gradient[k]);
         }

@@ -99,7 +99,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class TokenKld:
-    """Kullback-Leibler divergence per token, in nats.
+    """KLD per token, in nats.
 
     error: of the mean, one standard error.
     percentile_ranges: lows and highs of percentiles, one standard error of a percentile's rank away: of n

@@ -44,7 +44,7 @@ class Solver:
     # gives how much KLD a tensor's errors cause; None: unknown, and the tensor does not count
     sensitivity: Callable[[str], float | None]
     errors: TypeErrors  # what each type does to each tensor
-    # By kind what a prediction is multiplied by; where there are some, other kinds have the median of these.
+    # Factors on predictions, by kind; where there are some, other kinds have the median of these.
     factors: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, name: str, type_: Type) -> float:

@@ -116,7 +116,7 @@ def most_importance_bytes() -> int:
 def most_method_bytes(model: ModelFile) -> int:
     """Count the bytes that GPTQ adds to metadata at the most, of up to 32 texts."""
     every = sum(len(tensor.name.encode()) + 1 for tensor in model.tensors)
-    return every + 32 * 65 + 2048
+    return every + 32 * 65 + 2048  # names, hashes of 64 digits, and all other keys
 
 
 def most_equalization_bytes() -> int:

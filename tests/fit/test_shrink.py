@@ -43,7 +43,7 @@ def test_two_have_too_few_neighbors() -> None:
 
 
 def test_three_by_hand() -> None:
-    """Of neighbors at REACH and twice that: weights exp(-1/2) and exp(-2), which sum to 1."""
+    """Neighbors at REACH and at twice that weigh exp(-1/2) and exp(-2), over their sum."""
     values, variances = np.array([1.0, -4.0, 6.0]), np.array([1.0, 2.0, 0.5])
     near, far = np.exp(-0.5) / (np.exp(-0.5) + np.exp(-2)), np.exp(-2) / (np.exp(-0.5) + np.exp(-2))
     around = [near * -4 + far * 6, 0.5 * 1 + 0.5 * 6, near * -4 + far * 1]

@@ -309,21 +309,18 @@ def _refitted(
         nearest = form.representable(opened, part, value + wanted)
         return nearest, form.value(opened, part, nearest) - value
 
-    alone = slope[0] * inverse(curvature[0])
-    if form.parts == 1:
-        taking = [taken(0, alone)]
-        falls = taking[0][1] * (2 * slope[0] - taking[0][1] * curvature[0])
-    else:
+    wanted = slope[0] * inverse(curvature[0])
+    if form.parts == 2:
         determinant = curvature[0] * curvature[1] - both * both
         together = (curvature[1] * slope[0] - both * slope[1]) * inverse(determinant)
-        scale = taken(0, np.where(determinant > 0, together, alone))
-        minimum = taken(1, (slope[1] - both * scale[1]) * inverse(curvature[1]))
-        taking = [scale, minimum]
-        falls = (
-            scale[1] * (2 * slope[0] - scale[1] * curvature[0])
-            + minimum[1] * (2 * slope[1] - minimum[1] * curvature[1])
-            - 2 * both * scale[1] * minimum[1]
-        )
+        wanted = np.where(determinant > 0, together, wanted)
+    taking = [taken(0, wanted)]
+    scale = taking[0][1]
+    falls = scale * (2 * slope[0] - scale * curvature[0])
+    if form.parts == 2:
+        taking.append(taken(1, (slope[1] - both * scale) * inverse(curvature[1])))
+        minimum = taking[1][1]
+        falls = falls + minimum * (2 * slope[1] - minimum * curvature[1]) - 2 * both * scale * minimum
     stored = stored.copy()
     for part, (nearest, step) in enumerate(taking):
         stored[part] = np.where(falls > 0, nearest, stored[part])

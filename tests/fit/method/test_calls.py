@@ -104,6 +104,11 @@ def test_a_size_of_a_model_that_is_no_decoder_is_of_a_type_that_fits(short: Path
     assert output.stat().st_size == least
 
 
+def least_of(refused: ConfigError) -> int:
+    """Read the least size from what refuses a smaller one."""
+    return int(re.search(r"([\d,]+) bytes[^,]* are the least", str(refused))[1].replace(",", ""))
+
+
 def test_a_size_is_refused_where_embeddings_have_no_output_side_hessian(
     generated: Callable[[str], Path], short: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +116,7 @@ def test_a_size_is_refused_where_embeddings_have_no_output_side_hessian(
         quantize(
             generated(EXPERTS), tmp_path / "out.gguf", WantedSize(target_size=1), method="gptq", text=short
         )
-    least = int(re.search(r"([\d,]+) bytes[^,]* are the least", str(refused.value))[1].replace(",", ""))
+    least = least_of(refused.value)
     begun: list[str] = []
     with pytest.raises(ConfigError, match="are the least"):
         quantize(
@@ -123,15 +128,15 @@ def test_a_size_is_refused_where_embeddings_have_no_output_side_hessian(
 
 @pytest.mark.parametrize("method", ["gptq", "best"])
 def test_the_least_size_that_is_named_is_taken(short: Path, tmp_path: Path, method: str) -> None:
-    def least_of(n_bytes: int) -> int:
+    def least_for(n_bytes: int) -> int:
         with pytest.raises(ConfigError, match=f"{n_bytes:,} bytes .* are wanted") as refused:
             quantize(model_path(), output, WantedSize(target_size=n_bytes), **asked)
-        return int(re.search(r"([\d,]+) bytes[^,]* are the least", str(refused.value))[1].replace(",", ""))
+        return least_of(refused.value)
 
     output, statistics = tmp_path / "out.gguf", tmp_path / "hessian.gguf"
     asked = {"method": method, "text": short, "n_ctx": 64, "n_chunks": 4, "dry_run": True}
-    least = least_of(1_000_000)
-    assert least_of(least - 1) == least
+    least = least_for(1_000_000)
+    assert least_for(least - 1) == least
     quantize(model_path(), output, WantedSize(target_size=least), **asked)
     # Statistics tell more: what is refused with them was not let through without.
     calibrate_model(model_path(), [short], statistics, n_ctx=64, n_chunks=4, output_side=2)
