@@ -8,13 +8,16 @@ from typing import Any
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 
+# llama.cpp gives zeros for their logits, and nothing tells it of them.
+WITHOUT_LOGITS = {"llama-embed"}
+
 
 class NotCausal(ModelFileError):
     """A model that does not predict each token from those before it."""
 
 
 def check_decoder(llama: ModuleType, model: Any, file: ModelFile) -> None:
-    """Refuse diffusion models, and those with an encoder; `model` is llama.cpp's pointer.
+    """Refuse diffusion models, those with an encoder or without logits; `model` is llama.cpp's pointer.
 
     Raises NotCausal: it says what the model is.
     """
@@ -22,6 +25,8 @@ def check_decoder(llama: ModuleType, model: Any, file: ModelFile) -> None:
         raise _refusal(file, "a diffusion model, whose tokens see those behind them")
     if llama.llama_model_has_encoder(model):
         raise _refusal(file, "a model with an encoder, which has to read first")
+    if file.architecture in WITHOUT_LOGITS:
+        raise _refusal(file, "an encoder or embedding model, without logits")
 
 
 def check_causal(llama: ModuleType, context: Any, file: ModelFile) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pyquant.models.model_file import ModelFile
-from tests.support.architectures import CTX, DIFFUSION, NAMES, UNLIKE, save
+from tests.support.architectures import CTX, EVERY, NAMES, NOT_RUN, UNLIKE, save, write
 from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
 from tests.support.outcomes import KEPT, outcome, text_of
@@ -209,17 +209,17 @@ def compared(case: Case, *models: Path) -> list[dict[str, Any]]:
 
 
 def refused(case: Case) -> None:
-    """A diffusion model is quantized, and is refused by what runs models."""
+    """What runs models refuses this one, and says why."""
     done = case.commands.run("perplexity", case.model, *on_text(case))
     assert done.status == 1
-    assert "is a diffusion model" in done.stderr
+    assert NOT_RUN[case.model.stem] in done.stderr
     case.ours("quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq")
 
 
 STEPS = [
     same_imatrix, same_files, same_figures, gptq, error_propagation, equalized, best, best_in_stock, nearer,
 ]  # fmt: skip
-OF_DIFFUSION = [same_files, refused, best]
+STEPS_NOT_RUN = [same_files, refused, best]
 
 
 @pytest.fixture(scope="module")
@@ -234,16 +234,16 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in UNLIKE else pytest.mark.slow) for name in NAMES]
+    "name", [pytest.param(name, marks=[] if name in UNLIKE else pytest.mark.slow) for name in EVERY]
 )
 def test_every_command(
     oracle: Oracle, commands: ForkedCommands, long_text: Path, name: str, tmp_path: Path
 ) -> None:
     models = tmp_path / "models"
     models.mkdir()
-    case = Case(oracle, commands, tmp_path, save(oracle, models, name)[name], long_text)
+    case = Case(oracle, commands, tmp_path, write(oracle, models, name), long_text)
     faults = []
-    for step in OF_DIFFUSION if name in DIFFUSION else STEPS:
+    for step in STEPS_NOT_RUN if name in NOT_RUN else STEPS:
         try:
             step(case)
         except AssertionError as fault:

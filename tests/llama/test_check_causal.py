@@ -16,11 +16,12 @@ from pyquant.llama.model import Model
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import Model as Generated
-from tests.support.other_models import bert, dream, embedding, t5
+from tests.support.other_models import bert, dream, embedding, t5, without_logits
 
 WHAT = {
     dream: "dream is a diffusion model",
     embedding: "llama is an encoder or embedding model",
+    without_logits: "llama-embed is an encoder or embedding model, without logits",
     bert: "bert is an encoder or embedding model",
     t5: "t5 is a model with an encoder",
 }

@@ -1,4 +1,4 @@
-"""Small random models of every architecture of llama.cpp, as its own test-llama-archs saves them.
+"""Small random models of llama.cpp's architectures, as its own test-llama-archs saves them.
 
 Each has a vocabulary of 128 tokens or more, and a tokenizer that makes a token of any five bytes.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.filled_models import FILLED, fill
 from tests.support.oracle import Oracle
+from tests.support.other_models import OTHERS
 
 SEED, SPREAD = 1, 0.15  # weights of this standard deviation make logits that differ by less than 16
 CTX = 64  # tokens of a chunk; windows are of 32
@@ -24,9 +26,23 @@ UNLIKE = {
     "gemma2-dense": "sliding windows",
     "phi3-dense": "queries, keys and values in one matrix",
     "hrm_text-dense": "layers that run several times",
+    "rwkv7": "states that a rule of low rank changes",
+    "gemma4": "inputs of every layer, and heads of two sizes",
+    "bert": "an encoder",
 }
 
-DIFFUSION = {"dream-dense", "llada-dense", "llada-moe-moe", "rnd1-moe"}  # their tokens see those behind them
+ENCODES = "is an encoder or embedding model"
+READS_FIRST = "is a model with an encoder, which has to read first"
+# Of models that are not run: what is said.
+NOT_RUN = {
+    **dict.fromkeys(["dream-dense", "llada-dense", "llada-moe-moe", "rnd1-moe"], "is a diffusion model"),
+    **dict.fromkeys(
+        ["bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert",
+         "nomic-bert", "nomic-bert-moe", "wavtokenizer-dec"], ENCODES,
+    ),
+    **dict.fromkeys(["dflash", "eagle3", "t5", "t5encoder"], READS_FIRST),
+    "llama-embed": ENCODES, "plm": "llama.cpp makes no context", "chameleon": "llama.cpp cannot run it",
+}  # fmt: skip
 
 NAMES = [
     "afmoe-moe", "arcee-dense", "arctic-moe", "baichuan-dense", "bailingmoe-moe", "bailingmoe2-moe",
@@ -53,6 +69,16 @@ NAMES = [
     "rnd1-moe", "seed_oss-dense", "smallthinker-moe", "smollm3-dense", "spark2_5-dense",
     "stablelm-dense", "starcoder-dense", "starcoder2-dense", "talkie-dense", "xverse-dense",
 ]  # fmt: skip
+EVERY = [*NAMES, *OTHERS, *FILLED]
+
+
+def write(oracle: Oracle, folder: Path, name: str) -> Path:
+    """Write the model of a name of EVERY."""
+    if name in FILLED:
+        return fill(oracle, name, folder / f"{name}.gguf")
+    if name in OTHERS:
+        return OTHERS[name](folder / f"{name}.gguf")
+    return save(oracle, folder, name)[name]
 
 
 def save(oracle: Oracle, folder: Path, name: str | None = None) -> dict[str, Path]:

@@ -48,8 +48,17 @@ def dream(path: Path) -> Path:
 def embedding(path: Path) -> Path:
     """A language model's graph whose tokens see all of a text, as models of embeddings have it."""
     writer = GGUFWriter(path, "llama")
-    GeneratedModel(n_vocab=N_VOCAB, n_layer=1).add_to(writer)
     writer.add_bool("llama.attention.causal", False)
+    return _generated(writer, path)
+
+
+def without_logits(path: Path) -> Path:
+    """The same graph without its output, as llama.cpp has it for an embedding model."""
+    return _generated(GGUFWriter(path, "llama-embed"), path)
+
+
+def _generated(writer: GGUFWriter, path: Path) -> Path:
+    GeneratedModel(n_vocab=N_VOCAB, n_layer=1).add_to(writer)
     finish(writer)
     return path
 

@@ -1,6 +1,6 @@
 """What becomes of a small model of an architecture: which commands do their work, and what `best` leaves out.
 
-    python -m tests.support.outcomes [ARCHITECTURE-dense ...]
+    python -m tests.support.outcomes [NAME ...]
 
 runs them over models of these names, or over all that tests/data/outcomes.json lacks, some seconds each, and
 keeps there what comes of it: `make documents` writes docs/families.md from that file.
@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from tests.support import ROOT
-from tests.support.architectures import CTX, save
+from tests.support.architectures import CTX, EVERY, write
 from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
-from tests.support.other_models import OTHERS
 
 KEPT = ROOT / "tests/data/outcomes.json"
 CHUNKS = 48  # that `best` calibrates on
@@ -72,7 +71,7 @@ def in_general(why: str, model: Path) -> str:
     why = re.sub(r"\S*/\S+\.gguf(: )?", "", why)
     why = re.sub(r"^(configuration: )?\w+: ", "", why)
     why = re.sub(r", and this model is .*", "", why)
-    why = re.sub(r"(llama\.cpp cannot run it): .*", r"\1", why)
+    why = re.sub(r"llama\.cpp (cannot run it: |makes no context).*", "llama.cpp cannot run it", why)
     why = re.sub(r"\(a KLD of [^)]*\)", "", why)
     return re.sub(r"\bblk\.\d+\.", "", why).strip()
 
@@ -89,14 +88,12 @@ def main(names: list[str]) -> None:
     """Run the models of some names, or all that are not kept yet, and keep what comes of it."""
     kept: dict[str, Outcome] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, oracle = Path(name), Oracle(ROOT / "build/oracle/bin")
         (folder / "models").mkdir()
-        models = save(Oracle(ROOT / "build/oracle/bin"), folder / "models")
-        models |= {name: write(folder / "models" / f"{name}.gguf") for name, write in OTHERS.items()}
         text = text_of(folder)
         with ForkedCommands(folder) as commands:
-            for model in names or sorted(models.keys() - kept.keys()):
-                kept[model] = outcome(commands, models[model], folder, text)
+            for model in names or sorted({*EVERY} - kept.keys()):
+                kept[model] = outcome(commands, write(oracle, folder / "models", model), folder, text)
                 print(model, kept[model], flush=True)
                 KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
 

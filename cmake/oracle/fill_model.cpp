@@ -1,0 +1,65 @@
+// fill-model METADATA.gguf MODEL.gguf [PART]: a model of these metadata, with every tensor that llama.cpp
+// makes for its architecture, but for those whose names have PART, and for the scales of NVFP4.
+// test-llama-archs saves most architectures; this is for those that it leaves out.
+#include "ggml-backend.h"
+#include "gguf.h"
+#include "llama.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr float spread = 0.15f;  // as tests/support/architectures.py
+
+struct Model {
+    gguf_context * file;
+    const char * left_out;
+};
+
+void fill(ggml_tensor * tensor, void * of) {
+    std::mt19937 random(std::hash<std::string>{}(tensor->name));
+    std::normal_distribution<float> normal(0, spread);
+    std::vector<float> values(ggml_nelements(tensor));
+    const bool decays = std::strstr(tensor->name, "ssm_a") != nullptr;
+    const bool norm = std::strstr(tensor->name, "norm.weight") != nullptr;
+    for (float & value : values) {
+        const float drawn = normal(random);
+        value = decays ? -std::abs(drawn) : norm ? 1 + drawn : drawn;
+    }
+    ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
+    const auto & model = *static_cast<Model *>(of);
+    const std::string name = tensor->name;
+    const bool scale = name.size() > 5 && name.compare(name.size() - 5, 5, "scale") == 0;
+    const bool twice = gguf_find_tensor(model.file, tensor->name) >= 0;  // a matrix that is the output's too
+    if (!twice && !scale && !(model.left_out && std::strstr(tensor->name, model.left_out))) {
+        gguf_add_tensor(model.file, tensor);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    if (argc != 3 && argc != 4) {
+        std::fprintf(stderr, "fill-model METADATA.gguf MODEL.gguf [PART]\n");
+        return 2;
+    }
+    gguf_context * metadata = gguf_init_from_file(argv[1], {/*no_alloc=*/true, /*ctx=*/nullptr});
+    if (!metadata) {
+        return 1;
+    }
+    Model filled = {gguf_init_empty(), argc == 4 ? argv[3] : nullptr};
+    gguf_set_kv(filled.file, metadata);
+    ggml_backend_load_all();
+    llama_model_params params = llama_model_default_params();
+    params.progress_callback = [](float, void *) { return true; };
+    if (!llama_model_init_from_user(metadata, fill, &filled, params)) {
+        return 1;
+    }
+    return gguf_write_to_file(filled.file, argv[2], /*only_meta=*/false) ? 0 : 1;
+}
