@@ -115,7 +115,7 @@ def calibrate_model(
     progress
         Called with what is done (WRITING, GRADIENTS, RUNNING), and its steps done and all.
     tell
-        Told what sums and file take, before texts are run over.
+        Told what sums and file take, before texts are run over, and what is there and not used.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def calibrate_model(
         followed = Gradients({}, {})
         if output_side is not None:
             chosen = tokens.spread(output_side)
-            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds, output_side_of)
+            kept_sums = KeptSums(output, origin.sha256, chosen, checkpoint_seconds, output_side_of, tell=tell)
             stack.enter_context(kept_sums.keeping())
             followed = output_hessians(
                 running, chosen, kept_sums, wanted=output_side_of, threads=threads,

@@ -20,7 +20,7 @@ from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.calibration.sums import forget, not_finite
 from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError
-from pyquant.files.kept import keeping
+from pyquant.files.kept import keeping, not_used
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
@@ -144,7 +144,7 @@ def spool(
 ) -> Iterator[None]:
     """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
 
-    tell: told what they take.
+    tell: told what they take, and of a file that is not used.
     Raises ConfigError: `memory` is less than the sums of one input need. NotEnoughMemory: there is less.
     OutputError: there is no room.
     """
@@ -167,8 +167,11 @@ def spool(
         )
     path = output.with_name(f".{output.name}.spool")
     try:
-        with keeping(path, "the sums so far"), path.open("r+b" if path.exists() else "w+b") as file:
+        there = path.exists()
+        with keeping(path, "the sums so far"), path.open("r+b" if there else "w+b") as file:
             collector.start(memory=memory, file=file.fileno(), key=key)  # type: ignore[arg-type] # bytes
+            if there and not collector.batch and tell:
+                tell(not_used(path))
             if shutil.disk_usage(output.parent).free < output_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield

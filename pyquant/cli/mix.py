@@ -102,6 +102,7 @@ def mix(
             threads=threads,
             checkpoint=checkpoint,
             progress=progress,
+            tell=remark,
         )
         write_bytes(output, found.recipe.to_toml().encode(), sources=[], force=force)
     if gguf is not None:

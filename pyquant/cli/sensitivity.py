@@ -51,6 +51,7 @@ def sensitivity(
             threads=threads,
             checkpoint=checkpoint,
             progress=progress,
+            tell=remark,
         )
         write_bytes(output, measured.to_toml().encode(), sources=[], force=force)
     show({**measured.to_json(), "output": str(output)}, json, _print)

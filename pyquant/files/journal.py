@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from pyquant.files.kept import not_used
 from pyquant.files.output_file import output_errors
 
 Entry = TypeVar("Entry")
@@ -26,10 +27,17 @@ class Journal(Generic[Entry]):
 
     entries: list[Entry]
 
-    def __init__(self, path: Path, made_of: Iterable[bytes], read: Callable[[str], Entry | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        made_of: Iterable[bytes],
+        read: Callable[[str], Entry | None],
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         """Read what is there, and remove what is not used, as the next run might take it for this one's.
 
-        read: gives what a line says; None where it is damaged. Raises OutputError.
+        read: gives what a line says; None where it is damaged. tell: told of a file that is not used.
+        Raises OutputError.
         """
         self._path, self.entries = path, []
         self._head = hashlib.sha256(b"\n".join(made_of)).hexdigest()
@@ -42,8 +50,10 @@ class Journal(Generic[Entry]):
         with output_errors(path):
             if self.entries:
                 os.truncate(path, n_used)
-            else:
-                path.unlink(missing_ok=True)
+            elif path.exists():
+                path.unlink()
+                if tell:
+                    tell(not_used(path))
 
     def add(self, line: str) -> None:
         """Note what is finished. Raises OutputError."""

@@ -40,6 +40,11 @@ def checkpoint_of(output: Path, what: str) -> Iterator[Path]:
         yield path
 
 
+def not_used(path: Path) -> str:
+    """Say that a run does not go on from what is there."""
+    return f"{path}: is of another model, version or setting, or damaged: not used, begun anew"
+
+
 def kept() -> dict[Path, str]:
     """Return what is there to go on from, and what each holds."""
     return {path: what for path, what in _kept.items() if path.exists()}

@@ -52,6 +52,7 @@ def measure_sensitivity(
     threads: int | None = None,
     checkpoint: Path | None = None,
     progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Sensitivity:
     """Round one tensor after the other while the model runs, and compare it with what it was.
 
@@ -82,6 +83,8 @@ def measure_sensitivity(
         None: nothing is kept.
     progress
         Called with tensors done and all tensors.
+    tell
+        Told of a `checkpoint` that is not used.
 
     Raises
     ------
@@ -112,7 +115,7 @@ def measure_sensitivity(
         shares = np.repeat(1 / (len(parts) * lengths), lengths)
         per_error = np.full((len(tensors), chunks.n_chunks), np.nan)  # of those that give nothing
         rows = {tensor.name: i for i, tensor in enumerate(tensors)}
-        kept = _kept(checkpoint, source, known, chunks, rows) if checkpoint else None
+        kept = _kept(checkpoint, source, known, chunks, rows, tell) if checkpoint else None
         before = dict(kept.entries) if kept else {}
         with ExitStack() as stack:
             runs = stack.enter_context(KeptPrefixes(running, rows, chunks, threads))
@@ -144,7 +147,12 @@ def measure_sensitivity(
 
 
 def _kept(
-    path: Path, model: ModelFile, known: Calibration, chunks: Chunks, names: Collection[str]
+    path: Path,
+    model: ModelFile,
+    known: Calibration,
+    chunks: Chunks,
+    names: Collection[str],
+    tell: Callable[[str], None] | None,
 ) -> Journal[tuple[str, list[float]]]:
     """Open what was measured of some of these tensors: KLDs by chunk, for their errors."""
 
@@ -158,7 +166,7 @@ def _kept(
         return (name, klds) if sound else None
 
     made_of = [known.digest, model.sha256().encode(), chunks.tokens.tobytes()]
-    return Journal(path, [*made_of, _core.build_info()["pyquant"].encode()], read)
+    return Journal(path, [*made_of, _core.build_info()["pyquant"].encode()], read, tell)
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:

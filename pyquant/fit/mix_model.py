@@ -48,6 +48,7 @@ def mix_model(
     threads: int | None = None,
     checkpoint: Path | None = None,
     progress: Progress = lambda what, done, total: None,
+    tell: Callable[[str], None] | None = None,
 ) -> Mix:
     """Find the types of the least KLD from a model in a file of some size.
 
@@ -85,6 +86,8 @@ def mix_model(
         A file that lists measured sensitivities, as for `measure_sensitivity`.
     progress
         Called with what is done, and its steps done and all.
+    tell
+        Told of a `checkpoint` that is not used.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def mix_model(
         if sensitivity is None and (found := by_gradients(source, known)):
             return mixer.find(baseline, found.get, corrects=False)
         with mixer.timed("sensitivities") as advance:
-            known_of = _sensitivities(source, known, texts, sensitivity, threads, checkpoint, advance)
+            known_of = _sensitivities(source, known, texts, sensitivity, threads, checkpoint, advance, tell)
         return mixer.find(baseline, known_of)
 
 
@@ -162,6 +165,7 @@ def _sensitivities(
     threads: int | None,
     checkpoint: Path | None,
     progress: Callable[[int, int], None],
+    tell: Callable[[str], None] | None,
 ) -> Callable[[str], float | None]:
     """Give what tells a tensor's sensitivity, by its name; None: unknown."""
     if isinstance(given, Sensitivity):
@@ -171,7 +175,7 @@ def _sensitivities(
         n_chunks = -(-sensitivity_chunks(calibration.n_tokens, n_tensors) // len(texts))  # of each
         return measure_sensitivity(
             model, calibration, texts, n_ctx=CTX, n_chunks=n_chunks, threads=threads, checkpoint=checkpoint,
-            progress=progress,
+            progress=progress, tell=tell,
         ).of  # fmt: skip
     if not calibration.has_streams:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,12 +25,18 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: Path, plan: Plan, partial: Sequence[Path], planned: Mapping[str, TensorResult]
+        self,
+        path: Path,
+        plan: Plan,
+        partial: Sequence[Path],
+        planned: Mapping[str, TensorResult],
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Read what is there, if it is of the same plan and the unfinished files are there too.
 
         partial: the unfinished file, or those of all shards.
         planned: by name, what is known of each tensor before it is measured.
+        tell: told of a list that is not used.
 
         Raises OutputError: the list cannot be written.
         """
@@ -38,7 +44,7 @@ class Checkpoint:
         source = plan.model.get(EQUALIZED_FROM) or plan.model.sha256()
         statistics = plan.calibration.digest if plan.calibration else b""  # headers name their file alone
         made_of = [str(source).encode(), statistics, *(file.header.header() for file in plan.files)]
-        self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None)
+        self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None, tell)
         self.done = {result.name: result for result in self._lines.entries}
 
     def note(self, result: TensorResult) -> None:

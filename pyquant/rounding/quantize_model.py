@@ -146,7 +146,7 @@ def write_plan(
     finished: Checkpoint | None = None
     if checkpoint:
         planned = {tensor.name: _result(plan, tensor) for tensor in model.tensors}
-        finished = Checkpoint(checkpoint, plan, [partial_of(path) for path in paths], planned)
+        finished = Checkpoint(checkpoint, plan, [partial_of(path) for path in paths], planned, tell)
     done = finished.done if finished else {}
     with (
         SourceHash(model.paths if plan.scheme is not None and plan.sha256 is None else []) as source_hash,

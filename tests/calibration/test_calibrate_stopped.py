@@ -18,6 +18,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.gradients.llama_graph import MATRICES
 from pyquant.calibration.imatrix import read_imatrix
 from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError, TextError
+from pyquant.files.kept import not_used
 from pyquant.models.model_file import ModelFile
 from tests.support.models import Model, with_too_large_inputs
 
@@ -132,8 +133,10 @@ def test_what_is_no_spool_of_this_run_is_not_taken_up(
             content[20] ^= 1
         spool.write_bytes(content[: len(content) - 4096] if left == "cut off" else content)
     other = {"process_output": True} if left == "of another run" else {}
-    report = calibrate_model(model, [text], stats, **OPTIONS, **other)
+    told: list[str] = []
+    report = calibrate_model(model, [text], stats, **OPTIONS, **other, tell=told.append)
     assert report.resumed_at == 0
+    assert not_used(spool) in told
     assert other or stats.read_bytes() == undisturbed
 
 

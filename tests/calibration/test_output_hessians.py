@@ -28,6 +28,7 @@ from pyquant.calibration.gradients.llama_graph import (
 )
 from pyquant.calibration.panels import full_matrix, triangle_of
 from pyquant.errors import ConfigError
+from pyquant.files.kept import not_used
 from pyquant.llama.chunks import Chunks
 from pyquant.llama.model import Model as Running
 from pyquant.models.model_file import ModelFile
@@ -303,8 +304,10 @@ def test_kept_sums_of_chunks_of_another_length_are_not_used(tmp_path: Path) -> N
     tokens, sound = np.zeros(64, np.int32), {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}
     KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(8, 8)), 0).keep(1, sound, last=True)
     for shape, n_done in (((8, 8), 1), ((16, 4), 0)):
-        kept = KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(shape)), 0)
+        told: list[str] = []
+        kept = KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(shape)), 0, tell=told.append)
         assert kept.read({"blk.0.attn_q.weight": (64, 64)})[0] == n_done
+        assert told == ([] if n_done else [not_used(tmp_path / ".stats.output-side.npz")])
 
 
 def test_a_damaged_file_of_kept_sums_is_made_again(model: Path, text: Path, tmp_path: Path) -> None:

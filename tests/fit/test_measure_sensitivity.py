@@ -13,6 +13,7 @@ from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
 from pyquant.errors import ConfigError, TextError
+from pyquant.files.kept import not_used
 from pyquant.fit.kept_prefixes import KeptPrefixes
 from pyquant.fit.measure_sensitivity import measure_sensitivity, output_power
 from pyquant.models.model_file import ModelFile
@@ -162,7 +163,9 @@ def test_a_run_goes_on_behind_what_is_measured(
         file.write(lines[-1][:20])  # cut off by a kill
     assert measure(text, checkpoint=kept) == (expected, n_runs - 3)
     assert measure(text, checkpoint=kept) == (expected, 1)
-    assert measure(other, checkpoint=kept) == measure(other)
+    told: list[str] = []
+    assert measure(other, checkpoint=kept, tell=told.append) == measure(other)
+    assert told == [not_used(kept)]
     damaged = ('[["x"], [1.0, 1.0, 1.0]]', '["blk.0.attn_q.weight", "111"]')
     for broken in ("[]", '["blk.0.attn_q.weight", [1.0]]', '["nothing", [1, 1, 1]]', "{", *damaged):
         kept.write_text("\n".join([lines[0], broken, *lines[1:], ""]))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyquant.calibration.calibrate import calibrate_model
+from pyquant.files.kept import not_used
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.schemes.settings import make_mode
 from tests.support.models import F32, MODELS, Model
@@ -77,8 +78,9 @@ def test_tensors_of_another_model_are_not_taken_up(tmp_path: Path) -> None:
     source, checkpoint, lines = stopped(tmp_path)
     assert len(lines) > 3
     Model(seed=9).write(source)
-    written = [tmp_path / "out.gguf", tmp_path / "whole.gguf"]
-    quantize_model(source, written[0], MODE, checkpoint=checkpoint)
+    written, told = [tmp_path / "out.gguf", tmp_path / "whole.gguf"], []
+    quantize_model(source, written[0], MODE, checkpoint=checkpoint, tell=told.append)
+    assert told == [not_used(checkpoint)]
     quantize_model(source, written[1], MODE)
     assert written[0].read_bytes() == written[1].read_bytes()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyquant import _core
-from pyquant.files.kept import kept_until_done
+from pyquant.files.kept import kept_until_done, not_used
 from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
@@ -34,35 +34,43 @@ class KeptSums:
         wanted: Iterable[str] | None = None,
         *,
         called: str = "output-side",
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Name the file.
 
         output: the file that is being made. sha256, chunks: the model and the tokens that the sums are of.
         wanted: names of the matrices that they are of; None: all.
         seconds: how often `keep` writes.
-        called: what the name ends with.
+        called: what the name ends with. tell: told of a file that is not used.
         """
         self._path = output.with_name(f".{output.name}.{called}.npz")
         said = (sha256, _core.build_info()["pyquant"], str(chunks.tokens.shape), *sorted(wanted or ()))
         made_of = (*map(str.encode, said), chunks.tokens.tobytes())
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
-        self._seconds, self._saved = seconds, time.monotonic()
+        self._seconds, self._saved, self._tell = seconds, time.monotonic(), tell
 
     def read(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Sums]:
         """Return the chunks done and the sums over them; none where the file is of others, or damaged.
 
         shapes: of the sums that may be there, by their names.
         """
+        if (known := self._read(shapes)) is None:
+            if self._tell and self._path.exists():
+                self._tell(not_used(self._path))
+            return 0, {}
+        return known
+
+    def _read(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Sums] | None:
         try:
             entries = read_npz(self._path)
         except (OSError, ValueError):
-            return 0, {}
+            return None
         made_of, done = entries.pop(MADE_OF, None), entries.pop(DONE, None)
         if str(made_of) != self._made_of or done is None or done.shape != () or done.dtype.kind not in "iu":
-            return 0, {}
+            return None
         for name, its in entries.items():
             if its.shape != shapes.get(name) or its.dtype != np.float32 or not np.isfinite(its).all():
-                return 0, {}
+                return None
         return int(done), entries
 
     def keep(self, n_done: int, sums: Sums, *, last: bool) -> None:

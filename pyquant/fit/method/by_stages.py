@@ -118,6 +118,7 @@ def _mix(
     found = mixed_for(
         request.model, statistics.path, texts, request.mixed, recipe, output_side=request.method == "best",
         split=request.split, threads=request.threads, checkpoint=checkpoint, progress=request.progress,
+        tell=request.tell,
     ).to_json()  # fmt: skip
     work.note("mix", found)
     return found

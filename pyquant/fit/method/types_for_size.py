@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,7 @@ def mixed_for(
     threads: int | None,
     checkpoint: Path,
     progress: Progress,
+    tell: Callable[[str], None],
 ) -> Mix:
     """Find the mix of types of the least KLD at a size, and write its recipe.
 
@@ -143,6 +145,8 @@ def mixed_for(
         Whether output-side Hessians will be used.
     checkpoint
         A file that lists measured sensitivities, as for `mix_model`.
+    tell
+        Told of a `checkpoint` that is not used.
 
     Raises
     ------
@@ -153,7 +157,7 @@ def mixed_for(
     found = mix_model(
         model, statistics, text, wanted, output_side=output_side, split=split, n_ctx=n_ctx,
         n_chunks=n_chunks, threads=threads, checkpoint=checkpoint,
-        progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total),
+        progress=lambda step, done, total: progress(f"{MIX}: {step}", done, total), tell=tell,
     )  # fmt: skip
     with output_errors(recipe):
         recipe.write_text(found.recipe.to_toml())

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from pyquant.errors import OutputError
 from pyquant.files.json import read_json, write_json
+from pyquant.files.kept import not_used
 from pyquant.files.output_file import output_errors
 
 
@@ -63,7 +64,7 @@ class WorkFolder:
             for path in others:
                 path.unlink()
         if others:
-            tell(f"{self.path}: is of another model, version or setting, or damaged: not used, begun anew")
+            tell(not_used(self.path))
         self._write()
 
     def file(self, stage: str) -> Path:
