@@ -62,7 +62,8 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
     free_memory = available_memory()
     if free_memory is not None and expected.memory > free_memory:
         return f"memory: about {gb(expected.memory)} are needed, and {gb(free_memory)} are available"
-    wanted = [(output.parent, expected.beside), (Path(tempfile.gettempdir()), expected.temporary)]
+    scratch = Path(tempfile.gettempdir())
+    wanted = [(output.parent, expected.beside), (scratch, expected.temporary)]
     if hessian and not hessian.exists():
         wanted.append((hessian.parent, expected.making))
     for folder, _ in wanted:
@@ -72,7 +73,8 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
             free = shutil.disk_usage(folder).free
             free += _left(output) if output.parent.stat().st_dev == disk else 0
         if n_bytes > free:
-            return f"disk: about {gb(n_bytes)} are needed in {folder}, and {gb(free)} are free"
+            named = f"{folder} (TMPDIR=FOLDER names another)" if folder == scratch else folder
+            return f"disk: about {gb(n_bytes)} are needed in {named}, and {gb(free)} are free"
     return None
 
 

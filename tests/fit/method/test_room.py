@@ -77,6 +77,10 @@ def test_temporary_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ConfigError, match=r"disk: about 25\.80 GB are needed in .*; it fits with"):
         require_room(*temporary, tmp_path / "out.gguf", None)
     require_room(*temporary, Path("/dev/shm/out.gguf"), None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage((12 if folder == tmp_path else 99) * GB))
+    lacking = r"about 13\.00 GB are needed in .* \(TMPDIR=FOLDER names another\), and 12\.00 GB are free"
+    with pytest.raises(ConfigError, match=lacking):
+        require_room(*temporary, Path("/dev/shm/out.gguf"), None)
 
 
 def test_what_a_run_of_before_left_is_not_needed_again(
