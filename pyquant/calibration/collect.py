@@ -24,7 +24,7 @@ from pyquant.files.kept import keeping, not_used
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
-from pyquant.machine.cpu import n_threads
+from pyquant.machine.cpu import cpu_kind, n_threads
 from pyquant.machine.memory import available_memory, require_memory
 from pyquant.models.model_file import ModelFile
 
@@ -125,10 +125,8 @@ def run(
 
 def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, process_output: bool) -> bytes:
     """Hash all that decides what is spooled."""
-    build = _core.build_info()
-    cpu = [build["system"], _core.HAS_BF16_PRODUCTS]
     run = [asdict(origin), work[-1].n_done, BATCH, process_output]
-    contents = [*run, collector.sizes, build["pyquant"], cpu]
+    contents = [*run, collector.sizes, _core.build_info()["pyquant"], cpu_kind()]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 

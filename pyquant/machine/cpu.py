@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pyquant import limits
+from pyquant import _core, limits
 
 
 def n_threads(asked: int | None) -> int:
@@ -25,6 +25,11 @@ def cpu_name() -> str:
         if key == "model name":
             return value
     return platform.processor() or platform.machine()
+
+
+def cpu_kind() -> str:
+    """Give what of the CPU, as kernels use it, decides the last bits of sums."""
+    return f"{_core.build_info()['system']} BF16_PRODUCTS = {int(_core.HAS_BF16_PRODUCTS)}"
 
 
 def cpu_flags() -> set[str]:

@@ -23,6 +23,7 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import BY_GPTQ, Stages, stages_of
 from pyquant.fit.method.types_for_size import mixed_for
 from pyquant.fit.method.work_folder import WorkFolder
+from pyquant.machine.cpu import cpu_kind
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import shard_paths
 from pyquant.schemes.settings import make_mode
@@ -139,6 +140,7 @@ def _identity(request: Request, texts: SplitText, statistics: Hessian) -> dict[s
         "n_ctx": texts.held_out.n_ctx,
         "statistics": written if statistics.kept else None,
         "pyquant": _core.build_info()["pyquant"],
+        "cpu": cpu_kind(),
         "split": request.split,
     }
 

@@ -25,6 +25,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_sys
 from pyquant.fit.method.split_text import SplitText
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
+from pyquant.machine.cpu import cpu_kind
 from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
@@ -173,6 +174,7 @@ class HessianMaker:
             "diagonal_chunks": self._diagonal_chunks,
             "contents": CONTENTS,
             "pyquant": _core.build_info()["pyquant"],
+            "cpu": cpu_kind(),
         }
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
