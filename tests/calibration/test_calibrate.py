@@ -27,7 +27,7 @@ from pyquant.schemes.settings import make_mode
 from tests.support.bf16 import rounded
 from tests.support.command import run
 from tests.support.llama_twin import inputs_of
-from tests.support.models import IN_THE_BOX, Model
+from tests.support.models import IN_THE_BOX, WITH_SHUT_EXPERTS, Model
 from tests.support.oracle import Oracle
 
 DENSE = Model(n_embd=64, n_ff=320, n_layer=2, n_head_kv=2, seed=4)  # two panels of 320
@@ -271,15 +271,7 @@ def test_an_imatrix_is_read_for_its_diagonal(dense: Path, text: Path, tmp_path: 
 
 
 def test_experts_that_no_token_entered_have_no_hessians(text: Path, tmp_path: Path) -> None:
-    def shut(name: str, x: np.ndarray) -> np.ndarray:
-        if name == "blk.0.ffn_gate_inp.weight":
-            x[2:] = 0  # logits of 0, and the others' below or above together
-            x[:2] = 1
-            x[1] = 0.5
-        return x * 0 + 1 if name == "blk.0.ffn_norm.weight" else x
-
-    model = Model(n_embd=64, n_ff=96, n_layer=1, n_expert=8, seed=5, change=shut)
-    path = model.write(tmp_path / "model.gguf")
+    path = WITH_SHUT_EXPERTS.write(tmp_path / "model.gguf")
     calibrate_model(path, [text], tmp_path / "stats", n_ctx=64, n_chunks=4)
     stats = Calibration.read(tmp_path / "stats")
     for name in ("blk.0.ffn_gate_exps.weight", "blk.0.ffn_down_exps.weight"):

@@ -57,6 +57,17 @@ def with_too_large_inputs(name: str, x: NDArray[np.float32]) -> NDArray[np.float
     return np.float32(factors.get(name, 1)) * x
 
 
+def _shut(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    if name == "blk.0.ffn_gate_inp.weight":
+        x[2:] = 0  # logits of 0, and the others' below or above together
+        x[:2] = 1
+        x[1] = 0.5
+    return x * 0 + 1 if name == "blk.0.ffn_norm.weight" else x
+
+
+# Tokens go to some of the experts, and never to the others.
+WITH_SHUT_EXPERTS = Model(n_embd=64, n_ff=96, n_layer=1, n_expert=8, seed=5, change=_shut)
+
 IN_THE_BOX = "bundled model"  # pyquant.data.model_path(), for fixture `source`
 F32, EXPERTS = "f32, rows of 64 and 96", "f16, experts"
 ODD_ROWS = "bf16, tied, rows of 64 and 172"
