@@ -51,12 +51,17 @@ def main() -> None:
 def shares(hessian: NDArray[np.float32] | None, dampening: float) -> tuple[float, float]:
     """Give what error feedback leaves of the trace of a Hessian, (n, n): with equal steps, and with any."""
     assert hessian is not None
-    matrix = hessian.astype(np.float64)
-    trace = matrix.trace()
-    matrix[np.diag_indices_from(matrix)] += dampening * trace / len(matrix)
+    trace, matrix = hessian.trace(dtype=np.float64), dampened(hessian, dampening)
     order = np.argsort(np.diagonal(matrix))[::-1]  # the largest is rounded first, and the others absorb
     left = diagonal_of(matrix[np.ix_(order, order)])
     return float(left.sum() / trace), float(len(matrix) * np.exp(np.log(left).mean()) / trace)
+
+
+def dampened(hessian: NDArray[np.float32], dampening: float) -> NDArray[np.float64]:
+    """Add to the diagonal of (n, n) what GPTQ adds: directions that few tokens leave out are not free."""
+    matrix = hessian.astype(np.float64)
+    matrix[np.diag_indices_from(matrix)] += dampening * matrix.trace() / len(matrix)
+    return matrix
 
 
 def diagonal_of(hessian: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -1,10 +1,13 @@
-"""Define the errors that pyquant raises. A message says what is wrong, where, and what to do."""
+"""Define the errors that pyquant raises, and remarks. A message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+Tell: TypeAlias = Callable[[str], None]  # told a remark: what a user may want to know, and no error
 
 
 class PyquantError(Exception):

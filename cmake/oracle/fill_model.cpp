@@ -1,11 +1,10 @@
 // fill-model METADATA.gguf MODEL.gguf [PART]: a model of these metadata, with every tensor that llama.cpp
-// makes for its architecture, but for those whose names have PART, and for the scales of NVFP4.
-// test-llama-archs saves most architectures; this is for those that it leaves out.
+// makes for its architecture, but for those whose names have PART, and for scales of matrices
+// (NVFP4, BitNet). test-llama-archs saves most architectures; this is for those that it leaves out.
 #include "ggml-backend.h"
 #include "gguf.h"
 #include "llama.h"
 
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -26,11 +25,9 @@ void fill(ggml_tensor * tensor, void * of) {
     std::mt19937 random(std::hash<std::string>{}(tensor->name));
     std::normal_distribution<float> normal(0, spread);
     std::vector<float> values(ggml_nelements(tensor));
-    const bool decays = std::strstr(tensor->name, "ssm_a") != nullptr;
     const bool norm = std::strstr(tensor->name, "norm.weight") != nullptr;
     for (float & value : values) {
-        const float drawn = normal(random);
-        value = decays ? -std::abs(drawn) : norm ? 1 + drawn : drawn;
+        value = normal(random) + float(norm);
     }
     ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
     const auto & model = *static_cast<Model *>(of);
@@ -58,7 +55,8 @@ int main(int argc, char ** argv) {
     ggml_backend_load_all();
     llama_model_params params = llama_model_default_params();
     params.progress_callback = [](float, void *) { return true; };
-    if (!llama_model_init_from_user(metadata, fill, &filled, params)) {
+    if (!llama_model_init_from_user(metadata, fill, &filled,
+                                    params)) {  // kept: the file's tensors are its own
         return 1;
     }
     return gguf_write_to_file(filled.file, argv[2], /*only_meta=*/false) ? 0 : 1;

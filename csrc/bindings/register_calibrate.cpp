@@ -29,15 +29,18 @@ using namespace calibrate;
 
 namespace {
 
-// Goes on with what is in the file if it is of this key.
-void start(Collector & collector, int64_t memory, int file, const std::string & key) {
+// Goes on with what is in the file if it is of this key; returns whether it is.
+bool start(Collector & collector, int64_t memory, int file, const std::string & key) {
     SpoolKey bytes;
     if (key.size() != bytes.size()) {
         throw py::value_error("key: expected a SHA-256");
     }
     std::copy(key.begin(), key.end(), bytes.begin());
     const py::gil_scoped_release release;
-    collector.start(memory, Spool(file, collector.sizes(), bytes));
+    Spool spool(file, collector.sizes(), bytes);
+    const bool goes_on = spool.goes_on();
+    collector.start(memory, std::move(spool));
+    return goes_on;
 }
 
 Rows rows_of(const Array<float> & x) {

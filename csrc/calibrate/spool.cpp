@@ -49,7 +49,8 @@ Spool::Spool(int file, const std::vector<int64_t> & sizes, const SpoolKey & key)
     for (const int64_t size : std::set<int64_t>(sizes.begin(), sizes.end())) {
         place(size);
     }
-    if (!take_over(key, end)) {
+    goes_on_ = take_over(key, end);
+    if (!goes_on_) {
         begin(key, end);
     }
     for (size_t i = 0; i < sizes.size(); ++i) {

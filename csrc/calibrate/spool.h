@@ -32,6 +32,8 @@ public:
     // (stream/file.h).
     Spool(int file, const std::vector<int64_t> & sizes, const SpoolKey & key);
 
+    // Whether the file was of this key.
+    bool goes_on() const { return goes_on_; }
     const Progress & progress() const { return progress_; }
     void set_progress(const Progress & progress);
 
@@ -46,6 +48,7 @@ private:
 
     int file_;
     std::vector<int64_t> sizes_;
+    bool goes_on_ = false;
     Progress progress_{0, 0};
     std::vector<Entry> entries_;
     std::map<int64_t, uint64_t> spare_;  // by size

@@ -25,6 +25,7 @@ from pyquant.calibration.sources import BuiltIn
 from pyquant.calibration.sums import Squares, forget, importance_of, not_finite, squares_of_texts, write_sums
 from pyquant.calibration.text_moments import TextMoments
 from pyquant.calibration.wanted import Progress, chunks_of, evened, wanted_texts
+from pyquant.errors import Tell
 from pyquant.files.output_file import OutputFile, check_apart, check_output
 from pyquant.files.text import Text
 from pyquant.llama.chunks import BATCH, make_context
@@ -62,7 +63,7 @@ def calibrate_model(
     force: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Tell | None = None,
 ) -> CalibrationResult:
     """Run a model over texts and write the Hessian statistics of what enters its matrices.
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.calibration.hessian_file import Origin
 from pyquant.calibration.sums import forget, not_finite
-from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError
+from pyquant.errors import ConfigError, ModelFileError, NotEnoughMemory, OutputError, Tell
 from pyquant.files.kept import keeping, not_used
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
-from pyquant.machine.cpu import cpu_kind, n_threads
+from pyquant.machine.cpu import build_and_cpu, n_threads
 from pyquant.machine.memory import available_memory, require_memory
 from pyquant.models.model_file import ModelFile
 
@@ -126,7 +126,7 @@ def run(
 def spool_key(origin: Origin, work: list[Work], collector: _core.Collector, process_output: bool) -> bytes:
     """Hash all that decides what is spooled."""
     run = [asdict(origin), work[-1].n_done, BATCH, process_output]
-    contents = [*run, collector.sizes, _core.build_info()["pyquant"], cpu_kind()]
+    contents = [*run, collector.sizes, build_and_cpu()]
     return hashlib.sha256(json.dumps(contents).encode()).digest()
 
 
@@ -138,7 +138,7 @@ def spool(
     memory: int | None,
     collector: _core.Collector,
     threads: int | None,
-    tell: Callable[[str], None] | None,
+    tell: Tell | None,
 ) -> Iterator[None]:
     """Keep a file for the sums while they are made. If the run fails it stays, for the next run.
 
@@ -167,8 +167,8 @@ def spool(
     try:
         there = path.exists()
         with keeping(path, "the sums so far"), path.open("r+b" if there else "w+b") as file:
-            collector.start(memory=memory, file=file.fileno(), key=key)  # type: ignore[arg-type] # bytes
-            if there and not collector.batch and tell:
+            goes_on = collector.start(memory=memory, file=file.fileno(), key=key)  # type: ignore[arg-type] # bytes
+            if there and not goes_on and tell:
                 tell(not_used(path))
             if shutil.disk_usage(output.parent).free < output_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

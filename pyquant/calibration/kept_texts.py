@@ -25,6 +25,7 @@ from pyquant.llama.model import Model
 from pyquant.llama.own_texts import OwnText, most_together, write_together
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.caches import cache_folder
+from pyquant.machine.cpu import build_and_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def _behind(progress: Written, before: int, total: int) -> Callable[[int], None]
 
 def _key(model: Model, asked: Sequence[tuple[ToWrite, int]], n_ctx: int) -> str:
     what = [(asdict(each), number) for each, number in asked]
-    made_of = [model.file.sha256(), what, n_ctx, _core.build_info()["pyquant"]]
+    made_of = [model.file.sha256(), what, n_ctx, build_and_cpu()]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
 

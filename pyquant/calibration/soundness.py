@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant.errors import ModelFileError
+from pyquant.errors import ModelFileError, Tell
 
 LARGEST = 1e24  # of a mean square or a count; products of two stay within float32's range, with room for sums
 
@@ -51,7 +50,7 @@ class SoundTokens:
     tell: told of the first of them.
     """
 
-    def __init__(self, tell: Callable[[str], None] | None) -> None:
+    def __init__(self, tell: Tell | None) -> None:
         self._tell = tell
 
     def of(self, name: str, *of_tokens: NDArray[np.float32]) -> list[NDArray[np.float32]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from pyquant.errors import Tell
 from pyquant.files.kept import not_used
 from pyquant.files.output_file import output_errors
 
@@ -32,7 +33,7 @@ class Journal(Generic[Entry]):
         path: Path,
         made_of: Iterable[bytes],
         read: Callable[[str], Entry | None],
-        tell: Callable[[str], None] | None = None,
+        tell: Tell | None = None,
     ) -> None:
         """Read what is there, and remove what is not used, as the next run might take it for this one's.
 
@@ -50,9 +51,10 @@ class Journal(Generic[Entry]):
         with output_errors(path):
             if self.entries:
                 os.truncate(path, n_used)
-            elif path.exists():
-                path.unlink()
-                if tell:
+            else:
+                there = path.exists()
+                path.unlink(missing_ok=True)
+                if there and tell:
                     tell(not_used(path))
 
     def add(self, line: str) -> None:

@@ -42,7 +42,7 @@ def checkpoint_of(output: Path, what: str) -> Iterator[Path]:
 
 def not_used(path: Path) -> str:
     """Say that a run does not go on from what is there."""
-    return f"{path}: is of another model, version or setting, or damaged: not used, begun anew"
+    return f"{path}: is of another model, version, setting or CPU, or incomplete: not used, begun anew"
 
 
 def kept() -> dict[Path, str]:

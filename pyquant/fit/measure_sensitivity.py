@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyquant import _core, limits
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import OfTensor, Sensitivity
-from pyquant.errors import ConfigError, ModelFileError
+from pyquant.errors import ConfigError, ModelFileError, Tell
 from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
 from pyquant.files.text import AnyText, read_texts
@@ -24,7 +24,7 @@ from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
-from pyquant.machine.cpu import n_threads
+from pyquant.machine.cpu import build_and_cpu, n_threads
 from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor
@@ -52,7 +52,7 @@ def measure_sensitivity(
     threads: int | None = None,
     checkpoint: Path | None = None,
     progress: Progress | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Tell | None = None,
 ) -> Sensitivity:
     """Round one tensor after the other while the model runs, and compare it with what it was.
 
@@ -152,7 +152,7 @@ def _kept(
     known: Calibration,
     chunks: Chunks,
     names: Collection[str],
-    tell: Callable[[str], None] | None,
+    tell: Tell | None,
 ) -> Journal[tuple[str, list[float]]]:
     """Open what was measured of some of these tensors: KLDs by chunk, for their errors."""
 
@@ -165,8 +165,8 @@ def _kept(
             return None
         return (name, klds) if sound else None
 
-    made_of = [known.digest, model.sha256().encode(), chunks.tokens.tobytes()]
-    return Journal(path, [*made_of, _core.build_info()["pyquant"].encode()], read, tell)
+    made_of = [known.digest, model.sha256().encode(), chunks.tokens.tobytes(), build_and_cpu().encode()]
+    return Journal(path, made_of, read, tell)
 
 
 def _may_be_rounded(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pyquant.calibration.calibration import AnyCalibration, Calibration, open_calibration
 from pyquant.calibration.sensitivity_file import Sensitivity
-from pyquant.errors import ConfigError, TextError
+from pyquant.errors import ConfigError, Tell, TextError
 from pyquant.evaluate.baseline import Baseline
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import AnyText, Text, read_texts
@@ -48,7 +48,7 @@ def mix_model(
     threads: int | None = None,
     checkpoint: Path | None = None,
     progress: Progress = lambda what, done, total: None,
-    tell: Callable[[str], None] | None = None,
+    tell: Tell | None = None,
 ) -> Mix:
     """Find the types of the least KLD from a model in a file of some size.
 
@@ -165,7 +165,7 @@ def _sensitivities(
     threads: int | None,
     checkpoint: Path | None,
     progress: Callable[[int, int], None],
-    tell: Callable[[str], None] | None,
+    tell: Tell | None,
 ) -> Callable[[str], float | None]:
     """Give what tells a tensor's sensitivity, by its name; None: unknown."""
     if isinstance(given, Sensitivity):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, Tell
 from pyquant.files.temporary import temporary_folder
 from pyquant.fit.evaluation import Evaluation
 from pyquant.fit.reachable import check_before, parts_of
@@ -32,7 +32,6 @@ AS_GOOD = 0.03  # below a wanted KLD, as a share of it
 NO_KLD = 1e-12
 
 # Called with a line that says what came out of a step.
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from pyquant.errors import ModelFileError
 from pyquant.models.model_file import ModelFile
 
-# llama.cpp gives zeros for their logits, and nothing tells it of them.
+# Their graphs have no output matrix: llama.cpp returns zeros, and no key or call says so.
 WITHOUT_LOGITS = {"llama-embed"}
 
 

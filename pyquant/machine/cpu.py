@@ -27,9 +27,10 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def cpu_kind() -> str:
-    """Give what of the CPU, as kernels use it, decides the last bits of sums."""
-    return f"{_core.build_info()['system']} BF16_PRODUCTS = {int(_core.HAS_BF16_PRODUCTS)}"
+def build_and_cpu() -> str:
+    """Name the build of pyquant and the CPU's features: the last bits of what is kept depend on both."""
+    build = _core.build_info()
+    return f"{build['pyquant']}, {build['system']}BF16_PRODUCTS = {int(_core.HAS_BF16_PRODUCTS)}"
 
 
 def cpu_flags() -> set[str]:

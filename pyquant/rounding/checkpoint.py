@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pyquant.errors import Tell
 from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
+from pyquant.machine.cpu import build_and_cpu
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import TensorResult
@@ -30,7 +32,7 @@ class Checkpoint:
         plan: Plan,
         partial: Sequence[Path],
         planned: Mapping[str, TensorResult],
-        tell: Callable[[str], None] | None = None,
+        tell: Tell | None = None,
     ) -> None:
         """Read what is there, if it is of the same plan and the unfinished files are there too.
 
@@ -43,7 +45,12 @@ class Checkpoint:
         there = all(path.exists() for path in partial)
         source = plan.model.get(EQUALIZED_FROM) or plan.model.sha256()
         statistics = plan.calibration.digest if plan.calibration else b""  # headers name their file alone
-        made_of = [str(source).encode(), statistics, *(file.header.header() for file in plan.files)]
+        made_of = [
+            str(source).encode(),
+            statistics,
+            build_and_cpu().encode(),
+            *(file.header.header() for file in plan.files),
+        ]
         self._lines = Journal(path, made_of, lambda line: _measured(line, planned) if there else None, tell)
         self.done = {result.name: result for result in self._lines.entries}
 

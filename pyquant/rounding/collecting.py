@@ -21,6 +21,7 @@ from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens, OfExperts
 from pyquant.calibration.routed_tokens import RoutedTokens
 from pyquant.calibration.soundness import SoundTokens
+from pyquant.errors import Tell
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -44,7 +45,7 @@ def write_collected(
     done: Collection[str] = (),
     threads: int | None = None,
     memory: int | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Tell | None = None,
 ) -> None:
     """Run the model over the calibration's tokens, and write its matrices as they are reached.
 

@@ -25,7 +25,7 @@ from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens
 from pyquant.calibration.soundness import SoundTokens
-from pyquant.errors import ConfigError, ModelFileError
+from pyquant.errors import ConfigError, ModelFileError, Tell
 from pyquant.llama.model import Model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor import Tensor
@@ -55,7 +55,7 @@ def write_propagated(
     done: Collection[str] = (),
     threads: int | None = None,
     memory: int | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Tell | None = None,
 ) -> None:
     """Run the model over tokens that the calibration kept, and write its matrices as they are reached.
 
@@ -117,7 +117,7 @@ def _check_tokens(
     tokens: NDArray[np.int32],
     tensors: Collection[Tensor],
     called: Path,
-    tell: Callable[[str], None] | None,
+    tell: Tell | None,
 ) -> None:
     """Say or refuse that tokens are too few; `_run_together` leaves out the corrections that they are for."""
     short = [tensor for tensor in tensors if tokens.size < ENOUGH * tensor.n_per_row]

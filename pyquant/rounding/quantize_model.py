@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, Tell
 from pyquant.files.output_file import check_output, partial_of
 from pyquant.files.output_files import OutputFiles
 from pyquant.files.sha256 import SourceHash
@@ -29,8 +29,6 @@ from pyquant.rounding.tensor_writer import Passed, TensorWriter, ToWrite
 from pyquant.rounding.types import choose_types
 from pyquant.schemes import Mode
 from pyquant.schemes.asked import parameters_of
-
-Tell = Callable[[str], None]  # told a remark
 
 
 def quantize_model(

@@ -27,6 +27,8 @@ CORRECTING = 8  # for each element of a stage's Hessian: sums and equations that
 
 COPIES = 16  # for each number that enters a stage, of a GPU: two pieces' inputs, and what these are added to
 
+UNEVEN = 2  # times the mean: the most tokens that an expert is expected to get
+
 MEMORY = 1 << 29  # that states take unless more is allowed; the others are on disk
 
 
@@ -34,7 +36,7 @@ MEMORY = 1 << 29  # that states take unless more is allowed; the others are on d
 class StagedMemory:
     """Bytes that a model takes which is run stage by stage, alone or beside its quantized copy."""
 
-    weights: int  # of the copy, those at work, and of a corrected matrix; models are mapped
+    weights: int  # of the copy, those at work, and of a corrected matrix, or logits; models are mapped
     passes: int  # what llama.cpp computes all passes with
     sums: int  # of the largest stage
     states: int  # what is kept of all pieces between matrices
@@ -63,7 +65,6 @@ class StagedMemory:
         """
         n_states, n_tokens = n_passes * running.n_pieces, running.n_together
         cache = cache_memory(model, running.n_ctx, n_tokens // running.n_ctx)
-        logits = min(LOGITS_BYTES, 4 * n_tokens * running.n_vocab)
         states = n_states * max((stage.n_bytes for stage in running.stages), default=0)
         routed = max(
             (
@@ -82,12 +83,13 @@ class StagedMemory:
                 for i, stage in enumerate(running.stages)
             ),
             n_sums,
+            n_passes * min(LOGITS_BYTES, 4 * n_tokens * running.n_vocab),
         )
         copies = COPIES * n_tokens * widest * running.on_gpu
         limit = MEMORY if memory is None else memory
         return cls(
             weights=weights,
-            passes=n_passes * (cache + activation_memory(model, n_tokens) + logits + copies),
+            passes=n_passes * (cache + activation_memory(model, n_tokens) + copies),
             sums=sums,
             states=states,
             in_memory=min(limit, states),
@@ -155,27 +157,35 @@ class StagedMemory:
 
 
 def most_at_work(
-    model: ModelFile, stages: Iterable[tuple[int, Sequence[Tensor], int]], n_sums: int = 1
+    model: ModelFile,
+    stages: Iterable[tuple[int, Sequence[Tensor], int]],
+    n_sums: int = 1,
+    logits: int = 0,
 ) -> tuple[int, int]:
     """Count the bytes of weights, and of sums, of the stage that takes the most of both while it is rounded.
 
     stages: how long an input is, what it enters, and by how many tokens that is corrected; 0: without a copy.
-    n_sums: stages whose sums are held at a time.
+    n_sums: stages whose sums are held at a time. logits: bytes of those that all passes compute at the output
+    matrix, where they are counted among the weights.
     """
+    n_used = model.hyperparameter("expert_used_count", 1)
     of_layers: dict[int, int] = defaultdict(int)
     for tensor in model.tensors:
         of_layers[tensor.layer] += tensor.n_bytes
 
     def of_stage(n_in: int, matrices: Sequence[Tensor], n_tokens: int) -> tuple[int, int]:
-        corrected = n_tokens >= ENOUGH * n_in
-        ahead = matrices[0].n_experts > 1  # the next expert's factor is made while one is rounded
+        n_experts = matrices[0].n_experts
+        of_expert = n_tokens * min(1.0, UNEVEN * n_used / n_experts)
+        corrected = of_expert >= ENOUGH * n_in
+        ahead = n_experts > 1  # the next expert's factor is made while one is rounded
         sums = n_sums * (BYTES * (1 + ahead) + CORRECTING * corrected) * n_in**2
-        if not n_tokens:
-            return 0, sums
         layer = matrices[0].layer
+        if not n_tokens:
+            return logits * (layer < 0), sums
         copy = of_layers[layer] if layer >= 0 else sum(tensor.n_bytes for tensor in matrices)
-        at_once = sum if matrices[0].n_experts > 1 else max  # experts' matrices are rounded together
-        return copy + corrected * 4 * at_once(tensor.n_weights for tensor in matrices), sums
+        at_once = sum if n_experts > 1 else max  # experts' matrices are rounded together
+        beside = corrected * 4 * at_once(tensor.n_weights for tensor in matrices) + logits * (layer < 0)
+        return copy + beside, sums
 
     return max((of_stage(*stage) for stage in stages), key=sum, default=(0, 0))
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyquant.errors import Tell
 from pyquant.files.output_file import check_output
 from pyquant.models.model_file import AnyModel, open_model
 from pyquant.models.pqz.pack import PackResult, pack_model
 from pyquant.models.progress import Progress
-from pyquant.rounding.quantize_model import Tell, quantize_model
+from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.result import QuantizeResult
 from pyquant.schemes import Mode
 

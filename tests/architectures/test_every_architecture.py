@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 
 from pyquant.models.model_file import ModelFile
-from tests.support.architectures import CTX, EVERY, NAMES, NOT_RUN, UNLIKE, save, write
+from tests.support.architectures import CTX, EVERY, NAMES, UNLIKE, architecture_of, save, write
+from tests.support.filled_models import NOT_MADE
 from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
-from tests.support.outcomes import KEPT, outcome, text_of
+from tests.support.outcomes import CANNOT_RUN, KEPT, in_general, outcome, text_of
 from tests.support.stock_logits import StockLogits
+from tests.support.vendored import vendored
 
 pytestmark = pytest.mark.oracle
 
@@ -31,6 +34,8 @@ TYPES = {
     "Q3_K_M": False, "Q4_K_M": True, "IQ4_NL": True, "Q6_K": False,
 }  # fmt: skip
 CHUNKS = 33  # two batches, the second one not full
+# Why models are not run, by their names.
+WHY_NOT = {name: outcome["calibrate"] for name, outcome in json.loads(KEPT.read_text()).items()}
 # Of perplexities: both are built from the same source with other options, and random weights make a token
 # turn over to another expert, or a cached value to another F16.
 ROUNDINGS = 2e-3
@@ -210,10 +215,11 @@ def compared(case: Case, *models: Path) -> list[dict[str, Any]]:
 
 def refused(case: Case) -> None:
     """What runs models refuses this one, and says why."""
-    done = case.commands.run("perplexity", case.model, *on_text(case))
+    done, why = case.commands.run("perplexity", case.model, *on_text(case)), WHY_NOT[case.model.stem]
     assert done.status == 1
-    assert NOT_RUN[case.model.stem] in done.stderr
-    case.ours("quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq")
+    assert in_general(done.stderr.splitlines()[-1].removeprefix("pyquant: "), case.model) == why
+    made = case.ours("quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq")
+    assert (made is None) == (why == CANNOT_RUN), "gptq: refused"
 
 
 STEPS = [
@@ -243,7 +249,7 @@ def test_every_command(
     models.mkdir()
     case = Case(oracle, commands, tmp_path, write(oracle, models, name), long_text)
     faults = []
-    for step in STEPS_NOT_RUN if name in NOT_RUN else STEPS:
+    for step in STEPS if WHY_NOT[name] is None else STEPS_NOT_RUN:
         try:
             step(case)
         except AssertionError as fault:
@@ -255,3 +261,6 @@ def test_every_command(
 @pytest.mark.slow
 def test_no_architecture_is_left_out(oracle: Oracle, tmp_path: Path) -> None:
     assert sorted(save(oracle, tmp_path)) == NAMES
+    source = (vendored("llama") / "src/llama-arch.cpp").read_text()
+    known = set(re.findall(r"\{ LLM_ARCH_\w+, +\"([^\"(]+)\"", source))
+    assert known - {*map(architecture_of, EVERY)} == NOT_MADE

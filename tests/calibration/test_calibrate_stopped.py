@@ -92,9 +92,24 @@ def test_control_c_leaves_what_was_collected(
     process.communicate(timeout=30)
     assert process.returncode not in (0, -signal.SIGKILL)
     assert os.listdir(tmp_path) == [".stats.spool"]
-    report = calibrate_model(model, [text], tmp_path / "stats", **OPTIONS)
+    told: list[str] = []
+    report = calibrate_model(model, [text], tmp_path / "stats", **OPTIONS, tell=told.append)
     assert report.resumed_at >= 1
+    assert not_used(tmp_path / ".stats.spool") not in told
     assert (tmp_path / "stats").read_bytes() == undisturbed
+
+
+def test_sums_that_were_not_saved_yet_are_of_the_same_run(model: Path, text: Path, tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_model(model, [text], tmp_path / "stats", **OPTIONS, progress=stop)
+    report = calibrate_model(model, [text], tmp_path / "stats", **OPTIONS, tell=told.append)
+    assert report.resumed_at == 0
+    assert told[0].startswith("sums: ")
+    assert not_used(tmp_path / ".stats.spool") not in told
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])

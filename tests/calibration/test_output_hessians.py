@@ -300,6 +300,15 @@ def test_kept_sums_of_another_form_are_not_used(change: dict[str, np.ndarray], t
     assert kept.read(shapes) == (0, {})
 
 
+def test_kept_sums_by_another_cpu_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = tmp_path / "stats", "", Chunks(np.zeros((2, 4), np.int32)), 0
+    shapes = {"blk.0.attn_q.weight": (64, 64)}
+    KeptSums(*arguments).keep(1, {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}, last=True)
+    for has_products, n_done in ((_core.HAS_BF16_PRODUCTS, 1), (not _core.HAS_BF16_PRODUCTS, 0)):
+        monkeypatch.setattr(_core, "HAS_BF16_PRODUCTS", has_products)
+        assert KeptSums(*arguments).read(shapes)[0] == n_done
+
+
 def test_kept_sums_of_chunks_of_another_length_are_not_used(tmp_path: Path) -> None:
     tokens, sound = np.zeros(64, np.int32), {"blk.0.attn_q.weight": np.eye(64, dtype=np.float32)}
     KeptSums(tmp_path / "stats", "", Chunks(tokens.reshape(8, 8)), 0).keep(1, sound, last=True)

@@ -5,6 +5,7 @@ Each has a vocabulary of 128 tokens or more, and a tokenizer that makes a token 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.support.filled_models import FILLED, fill
@@ -30,19 +31,6 @@ UNLIKE = {
     "gemma4": "inputs of every layer, and heads of two sizes",
     "bert": "an encoder",
 }
-
-ENCODES = "is an encoder or embedding model"
-READS_FIRST = "is a model with an encoder, which has to read first"
-# Of models that are not run: what is said.
-NOT_RUN = {
-    **dict.fromkeys(["dream-dense", "llada-dense", "llada-moe-moe", "rnd1-moe"], "is a diffusion model"),
-    **dict.fromkeys(
-        ["bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert",
-         "nomic-bert", "nomic-bert-moe", "wavtokenizer-dec"], ENCODES,
-    ),
-    **dict.fromkeys(["dflash", "eagle3", "t5", "t5encoder"], READS_FIRST),
-    "llama-embed": ENCODES, "plm": "llama.cpp makes no context", "chameleon": "llama.cpp cannot run it",
-}  # fmt: skip
 
 NAMES = [
     "afmoe-moe", "arcee-dense", "arctic-moe", "baichuan-dense", "bailingmoe-moe", "bailingmoe2-moe",
@@ -70,6 +58,11 @@ NAMES = [
     "stablelm-dense", "starcoder-dense", "starcoder2-dense", "talkie-dense", "xverse-dense",
 ]  # fmt: skip
 EVERY = [*NAMES, *OTHERS, *FILLED]
+
+
+def architecture_of(name: str) -> str:
+    """Give what llama.cpp calls the architecture of a name of EVERY."""
+    return name if name in FILLED else re.sub("-(moe|dense)$| with MTP$", "", name)
 
 
 def write(oracle: Oracle, folder: Path, name: str) -> Path:

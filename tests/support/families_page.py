@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.support import ROOT
+from tests.support.architectures import architecture_of
 from tests.support.families import FAMILIES
-from tests.support.filled_models import FILLED
+from tests.support.other_models import OTHERS
 from tests.support.outcomes import KEPT, Outcome
 
 PAGE = ROOT / "docs/families.md"
@@ -61,7 +62,7 @@ def architectures(names: list[str], of: list[str]) -> Iterator[str]:
     """Name architectures; with its kind where the other kind of it is not among them."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for name in of:
-        kinds[name if name in FILLED else re.sub("-(moe|dense)$", "", name)].append(name)
+        kinds[name if name in OTHERS else architecture_of(name)].append(name)
     for architecture, its in kinds.items():
         among = [name for name in its if name in names]
         yield from [architecture] if among == its else among

@@ -9,7 +9,7 @@ from gguf import MODEL_ARCH, GGUFWriter
 
 from pyquant.data.generated import GeneratedModel
 from tests.support.family import Family
-from tests.support.gguf_file import finish
+from tests.support.gguf_file import Value, add_keys, finish
 
 WIDTH, FF, LATENT, ROPE, HEAD = 64, 96, 64, 16, 32
 N_VOCAB = 320
@@ -19,17 +19,10 @@ SIZES = {
 }  # fmt: skip
 
 
-def write(path: Path, architecture: str, keys: dict[str, object], shapes: dict[str, tuple[int, ...]]) -> Path:
+def write(path: Path, architecture: str, keys: dict[str, Value], shapes: dict[str, tuple[int, ...]]) -> Path:
     """Write a model of random weights; shapes: in numpy's order."""
     writer, rng = GGUFWriter(path, architecture), np.random.default_rng(3)
-    for key, value in {**SIZES, **keys}.items():
-        name = f"{architecture}.{key}"
-        if isinstance(value, bool):
-            writer.add_bool(name, value)
-        elif isinstance(value, float):
-            writer.add_float32(name, value)
-        else:
-            writer.add_uint32(name, value)
+    add_keys(writer, architecture, {**SIZES, **keys})
     GeneratedModel(n_vocab=N_VOCAB).add_tokenizer(writer)
     if "token_types.weight" in shapes:
         writer.add_token_type_count(2)

@@ -23,6 +23,7 @@ from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
 
 KEPT = ROOT / "tests/data/outcomes.json"
+CANNOT_RUN = "llama.cpp cannot run it"
 CHUNKS = 48  # that `best` calibrates on
 
 Outcome = dict[str, Any]
@@ -71,7 +72,7 @@ def in_general(why: str, model: Path) -> str:
     why = re.sub(r"\S*/\S+\.gguf(: )?", "", why)
     why = re.sub(r"^(configuration: )?\w+: ", "", why)
     why = re.sub(r", and this model is .*", "", why)
-    why = re.sub(r"llama\.cpp (cannot run it: |makes no context).*", "llama.cpp cannot run it", why)
+    why = re.sub(r"llama\.cpp (cannot run it: |makes no context).*", CANNOT_RUN, why)
     why = re.sub(r"\(a KLD of [^)]*\)", "", why)
     return re.sub(r"\bblk\.\d+\.", "", why).strip()
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyquant import _core
+from pyquant.errors import Tell
 from pyquant.files.kept import kept_until_done, not_used
 from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
+from pyquant.machine.cpu import build_and_cpu
 
 Sums = dict[str, NDArray[np.float32]]
 
@@ -34,7 +35,7 @@ class KeptSums:
         wanted: Iterable[str] | None = None,
         *,
         called: str = "output-side",
-        tell: Callable[[str], None] | None = None,
+        tell: Tell | None = None,
     ) -> None:
         """Name the file.
 
@@ -44,7 +45,7 @@ class KeptSums:
         called: what the name ends with. tell: told of a file that is not used.
         """
         self._path = output.with_name(f".{output.name}.{called}.npz")
-        said = (sha256, _core.build_info()["pyquant"], str(chunks.tokens.shape), *sorted(wanted or ()))
+        said = (sha256, build_and_cpu(), str(chunks.tokens.shape), *sorted(wanted or ()))
         made_of = (*map(str.encode, said), chunks.tokens.tobytes())
         self._made_of = hashlib.sha256(b"\n".join(made_of)).hexdigest()
         self._seconds, self._saved, self._tell = seconds, time.monotonic(), tell

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyquant import _core
 from pyquant.calibration.sources import chunks_hash
 from pyquant.evaluate.comparison import Comparison
 from pyquant.files.kept import keeping
@@ -23,7 +22,7 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import BY_GPTQ, Stages, stages_of
 from pyquant.fit.method.types_for_size import mixed_for
 from pyquant.fit.method.work_folder import WorkFolder
-from pyquant.machine.cpu import cpu_kind
+from pyquant.machine.cpu import build_and_cpu
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import shard_paths
 from pyquant.schemes.settings import make_mode
@@ -139,8 +138,7 @@ def _identity(request: Request, texts: SplitText, statistics: Hessian) -> dict[s
         "held_out": chunks_hash(texts.held_out),
         "n_ctx": texts.held_out.n_ctx,
         "statistics": written if statistics.kept else None,
-        "pyquant": _core.build_info()["pyquant"],
-        "cpu": cpu_kind(),
+        "made_by": build_and_cpu(),
         "split": request.split,
     }
 

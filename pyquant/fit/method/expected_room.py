@@ -66,7 +66,7 @@ def _calibrating(work: Work) -> int:
 def _while_it_runs(work: Work) -> Iterator[tuple[int, int]]:
     """Give bytes in memory and on disk of each way to round a model while it runs."""
     of_token = 4 * (2 * work.width + _widest(work))  # kept between matrices
-    a_pass = min(LOGITS_BYTES, 4 * PIECE * n_vocab(work.model)) + activation_memory(work.model, PIECE)
+    of_logits = min(LOGITS_BYTES, 4 * PIECE * n_vocab(work.model))
     limit = MEMORY if work.memory is None else work.memory
     for n_run, n_passes in ((work.n_collected, 1), (work.n_propagated, 2)):
         if not n_run:
@@ -80,7 +80,8 @@ def _while_it_runs(work: Work) -> Iterator[tuple[int, int]]:
         kept = min(limit, states) + (routed if states + routed <= limit else 0)
         n_correcting = n_tokens * (n_passes > 1)
         inputs = ((each.n_in, each.matrices, n_correcting) for each in work.inputs)
-        yield sum(most_at_work(work.model, inputs)) + kept + n_passes * a_pass, states + routed - kept
+        at_work = sum(most_at_work(work.model, inputs, logits=n_passes * of_logits))
+        yield at_work + kept + n_passes * activation_memory(work.model, PIECE), states + routed - kept
 
 
 def _mixing(work: Work) -> int:

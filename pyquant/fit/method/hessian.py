@@ -7,25 +7,24 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyquant import _core
 from pyquant.calibration.calibrate import calibrate_model
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.gradients.llama_graph import narrow_outputs, why_unknown
 from pyquant.calibration.gradients.output_hessians import OtherGraph, why_other
 from pyquant.calibration.random_tokens import RANDOM_SHARE
 from pyquant.calibration.wanted import Progress
-from pyquant.errors import ConfigError, ModelFileError, OutputError, said_by_system
+from pyquant.errors import ConfigError, ModelFileError, OutputError, Tell, said_by_system
 from pyquant.fit.method.split_text import SplitText
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
-from pyquant.machine.cpu import cpu_kind
+from pyquant.machine.cpu import build_and_cpu
 from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are
@@ -80,7 +79,7 @@ class HessianMaker:
         diagonal_chunks: int = DIAGONAL_CHUNKS,
         threads: int | None,
         progress: Progress,
-        tell: Callable[[str], None],
+        tell: Tell,
     ) -> None:
         self._model, self._texts, self._n_ctx, self._beside = model, texts, n_ctx, beside
         self._n_bytes, self._diagonal_chunks = n_bytes, diagonal_chunks
@@ -138,7 +137,7 @@ class HessianMaker:
         options: dict[str, Any] = {
             "n_ctx": self._n_ctx, "n_chunks": self._texts.n_chunks, "process_output": True,
             "threads": self._threads, "progress": self._progress, "force": True, "imatrix_only": not whole,
-            "diagonal_chunks": self._diagonal_chunks, "called": called,
+            "diagonal_chunks": self._diagonal_chunks, "called": called, "tell": self._tell,
         }  # fmt: skip
         calibrate = partial(calibrate_model, self._model, self._texts.texts, path, **options)
         if output_side and (why := why_unknown(self._model)):
@@ -173,8 +172,7 @@ class HessianMaker:
             "whole": whole,
             "diagonal_chunks": self._diagonal_chunks,
             "contents": CONTENTS,
-            "pyquant": _core.build_info()["pyquant"],
-            "cpu": cpu_kind(),
+            "made_by": build_and_cpu(),
         }
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
@@ -202,7 +200,7 @@ def output_side_matrices(model: ModelFile, *, whole: bool) -> list[str]:
     return narrow_outputs(model, sys.maxsize if whole else max(MOST_BYTES, model.n_bytes // PART))
 
 
-def say_not_finite(statistics: Path, tell: Callable[[str], None]) -> None:
+def say_not_finite(statistics: Path, tell: Tell) -> None:
     """Tell which matrices no statistics are of, as what enters them is not finite."""
     if names := Calibration.read(statistics).not_finite:
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -12,7 +12,7 @@ from typing import Any
 from pyquant import limits
 from pyquant.calibration.calibrate import DEFAULT_CTX
 from pyquant.calibration.collect import BrokenInput
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, Tell
 from pyquant.files.output_file import check_apart, check_output
 from pyquant.files.text import AnyText, Text, read_texts
 from pyquant.fit.evaluation import Evaluation
@@ -60,7 +60,7 @@ def quantize(
     force: bool = False,
     progress: Progress = lambda what, done, total: None,
     expect: Callable[[Sequence[tuple[str, float]]], None] = lambda parts: None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Tell = lambda line: None,
 ) -> Quantized:
     """Quantize a model.
 

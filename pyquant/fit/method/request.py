@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, Tell, nearest
 from pyquant.evaluate.compare import compare_models
 from pyquant.evaluate.comparison import Comparison
 from pyquant.files.text import read_texts
@@ -52,7 +51,7 @@ class Request:
     threads: int | None
     force: bool
     progress: Progress
-    tell: Callable[[str], None]
+    tell: Tell
 
     @property
     def mixed(self) -> WantedSize | None:

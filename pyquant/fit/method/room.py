@@ -73,8 +73,9 @@ def _lacking(expected: Forecast, output: Path, hessian: Path | None) -> str | No
             free = shutil.disk_usage(folder).free
             free += _left(output) if output.parent.stat().st_dev == disk else 0
         if n_bytes > free:
-            named = f"{folder} (TMPDIR=FOLDER names another)" if folder == scratch else folder
-            return f"disk: about {gb(n_bytes)} are needed in {named}, and {gb(free)} are free"
+            shares = expected.temporary and scratch.stat().st_dev == disk
+            other = f", {gb(expected.temporary)} of them in TMPDIR" if shares else ""
+            return f"disk: about {gb(n_bytes)} are needed in {folder}{other}, and {gb(free)} are free"
     return None
 
 

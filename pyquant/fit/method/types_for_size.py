@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from pyquant.calibration.gradients.llama_graph import why_unknown
 from pyquant.calibration.sample import spread
 from pyquant.data import training_text
-from pyquant.errors import ConfigError, nearest
+from pyquant.errors import ConfigError, Tell, nearest
 from pyquant.files.output_file import output_errors
 from pyquant.files.temporary import temporary_folder
 from pyquant.files.text import Text, make_text
@@ -127,7 +126,7 @@ def mixed_for(
     threads: int | None,
     checkpoint: Path,
     progress: Progress,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> Mix:
     """Find the mix of types of the least KLD at a size, and write its recipe.
 

@@ -7,11 +7,11 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from pyquant.errors import OutputError
+from pyquant.errors import OutputError, Tell
 from pyquant.files.json import read_json, write_json
 from pyquant.files.kept import not_used
 from pyquant.files.output_file import output_errors
@@ -42,9 +42,7 @@ class WorkFolder:
         Another process works on the same output, or the folder cannot be made.
     """
 
-    def __init__(
-        self, output: Path, made_of: dict[str, Any], tell: Callable[[str], None] = lambda line: None
-    ) -> None:
+    def __init__(self, output: Path, made_of: dict[str, Any], tell: Tell = lambda line: None) -> None:
         self.path = stages_folder(output)
         self._key = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
         with output_errors(self.path):

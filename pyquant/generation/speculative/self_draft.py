@@ -9,9 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pyquant import _core
 from pyquant.calibration.calibrate import DEFAULT_CTX
-from pyquant.errors import ConfigError
+from pyquant.errors import ConfigError, Tell
 from pyquant.files.json import read_json, write_json
 from pyquant.files.output_file import output_errors
 from pyquant.files.sha256 import files_sha256
@@ -20,6 +19,7 @@ from pyquant.fit.method.hessian import HessianMaker
 from pyquant.fit.method.split_text import N_CHUNKS, split_text
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
+from pyquant.machine.cpu import build_and_cpu
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED
@@ -41,7 +41,7 @@ def self_draft(
     *,
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Tell = lambda line: None,
 ) -> Path:
     """Return the draft model of a target; it is made if the cache does not have it whole.
 
@@ -87,7 +87,7 @@ def self_draft(
 
 
 def _key(model: ModelFile) -> str:
-    made_of = [model.sha256(), SETTINGS, N_CHUNKS, _core.build_info()["pyquant"]]
+    made_of = [model.sha256(), SETTINGS, N_CHUNKS, build_and_cpu()]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:24]
 
 
@@ -102,9 +102,7 @@ def _is_whole(path: Path) -> bool:
     return False
 
 
-def _hessian(
-    model: ModelFile, folder: Path, threads: int | None, progress: Progress, tell: Callable[[str], None]
-) -> Path:
+def _hessian(model: ModelFile, folder: Path, threads: int | None, progress: Progress, tell: Tell) -> Path:
     with Model(model) as running:
         texts = split_text(running, None, min(DEFAULT_CTX, running.n_ctx_train), N_CHUNKS)
     maker = HessianMaker(

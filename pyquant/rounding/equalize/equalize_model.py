@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.rescale import rescale_stats
-from pyquant.errors import ModelFileError
+from pyquant.errors import ModelFileError, Tell
 from pyquant.evaluate.baseline import BaseRun
 from pyquant.files.output_file import OutputFile, check_apart, check_output
 from pyquant.files.temporary import temporary_folder
@@ -34,7 +34,6 @@ from pyquant.schemes import Mode
 
 AnyMode = TypeVar("AnyMode", bound=Mode)
 
-Tell: TypeAlias = Callable[[str], None]  # told a remark
 
 TRIED = 64  # random tokens that both models are run over
 SAME = 1e-4  # nats: a model that computes something else is tenths away; F16 that gets too small, millionths

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyquant.errors import OutputError
-from pyquant.files.kept import kept
+from pyquant.files.kept import kept, not_used
 from pyquant.fit.method.held_out import HELD_OUT
 from pyquant.fit.method.quantize import quantize
 from pyquant.fit.method.types_for_size import MIX
@@ -97,7 +97,7 @@ def test_a_type_does_not_use_what_a_mix_of_its_size_left(source: Path, short: Pa
     with pytest.raises(KeyboardInterrupt):
         quantize(source, output, like, progress=interrupt_gptq, **of_both)
     done = quantize(source, output, "Q4_0", tell=told.append, **of_both)
-    assert any("is of another model, version or setting" in line for line in told)
+    assert not_used(tmp_path / ".out.gguf.stages") in told
     assert done.result["mode"] == "ggml:Q4_0"
 
 
@@ -232,4 +232,4 @@ def test_work_of_another_run_is_not_used_and_said(tmp_path: Path) -> None:
     with WorkFolder(output, {"model": "b"}, told.append) as work:
         assert work.known("mix") is None
         assert not (work.path / "imatrix.gguf").exists()
-    assert told == [f"{work.path}: is of another model, version or setting, or damaged: not used, begun anew"]
+    assert told == [not_used(work.path)]

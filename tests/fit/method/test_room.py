@@ -74,11 +74,13 @@ def test_temporary_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(14 * GB))
     temporary = (lambda *few: replace(expected(*few), temporary=13 * GB), 128, None)
-    with pytest.raises(ConfigError, match=r"disk: about 25\.80 GB are needed in .*; it fits with"):
+    with pytest.raises(
+        ConfigError, match=r"disk: about 25\.80 GB are needed in .*, 13\.00 GB of them in TMPDIR, and"
+    ):
         require_room(*temporary, tmp_path / "out.gguf", None)
     require_room(*temporary, Path("/dev/shm/out.gguf"), None)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage((12 if folder == tmp_path else 99) * GB))
-    lacking = r"about 13\.00 GB are needed in .* \(TMPDIR=FOLDER names another\), and 12\.00 GB are free"
+    lacking = r"about 13\.00 GB are needed in .*, 13\.00 GB of them in TMPDIR, and 12\.00 GB are free"
     with pytest.raises(ConfigError, match=lacking):
         require_room(*temporary, Path("/dev/shm/out.gguf"), None)
 

@@ -41,7 +41,7 @@ def test_it_is_made_once_and_again_where_it_is_damaged(
     matrices = [tensor for tensor in open_model(path).tensors if len(tensor.shape) > 1]
     assert {tensor.type.name for tensor in matrices} == {"Q4_T"}
     assert self_draft(target, threads=1, tell=told.append) == path
-    assert len(told) == 2  # and where Hessian statistics are: it was there
+    assert len(told) == 3  # and what Hessian statistics take, and where they are: it was there
     for damaged in (made[:-1], made[:-9] + b"\0" * 9, b""):
         path.write_bytes(damaged)
         assert self_draft(target, threads=1) == path

@@ -72,6 +72,12 @@ def test_one_stage_is_at_work_at_a_time(tmp_path: Path) -> None:
     assert most_at_work(model, [(256, [experts], 0)]) == (0, 2 * 14 * 256**2)
     weights, _ = most_at_work(model, [(256, [experts, experts], 8 * 256)])
     assert weights == layer + 2 * 4 * 2 * 32 * 256  # those of both are corrected at once
+    few = replace(down, shape=(256, 8, 8))  # an expert gets an eighth of the tokens, or twice that
+    for n_tokens, corrected in ((8 * 256, 0), (4 * 8 * 256, 4 * 8 * 8 * 256)):
+        assert most_at_work(model, [(256, [few], n_tokens)])[0] == layer + corrected
+    for n_tokens, copy in ((0, 0), (100, output.n_bytes)):
+        assert most_at_work(model, [(64, [output], n_tokens)], logits=10**6)[0] == copy + 10**6
+        assert most_at_work(model, [(256, [down], n_tokens)], logits=10**6)[0] == layer * (n_tokens > 0)
     assert most_at_work(model, []) == (0, 0)
 
 
