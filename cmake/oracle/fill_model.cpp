@@ -55,8 +55,8 @@ int main(int argc, char ** argv) {
     ggml_backend_load_all();
     llama_model_params params = llama_model_default_params();
     params.progress_callback = [](float, void *) { return true; };
-    if (!llama_model_init_from_user(metadata, fill, &filled,
-                                    params)) {  // kept: the file's tensors are its own
+    // The model stays until the process ends: the file's tensors are its own.
+    if (!llama_model_init_from_user(metadata, fill, &filled, params)) {
         return 1;
     }
     return gguf_write_to_file(filled.file, argv[2], /*only_meta=*/false) ? 0 : 1;

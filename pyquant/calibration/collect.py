@@ -24,7 +24,8 @@ from pyquant.files.kept import keeping, not_used
 from pyquant.llama.check_logits import check_logits
 from pyquant.llama.chunks import BATCH, Chunks, portions, together
 from pyquant.llama.context import Context
-from pyquant.machine.cpu import build_and_cpu, n_threads
+from pyquant.machine.cpu import n_threads
+from pyquant.machine.environment import build_and_cpu
 from pyquant.machine.memory import available_memory, require_memory
 from pyquant.models.model_file import ModelFile
 

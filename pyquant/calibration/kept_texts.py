@@ -25,7 +25,7 @@ from pyquant.llama.model import Model
 from pyquant.llama.own_texts import OwnText, most_together, write_together
 from pyquant.llama.vocabulary import Vocabulary
 from pyquant.machine.caches import cache_folder
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from pyquant.fit.shrink import shrink
 from pyquant.llama.chunks import Chunks, cut
 from pyquant.llama.model import Model
 from pyquant.llama.running_weights import RunningWeights
-from pyquant.machine.cpu import build_and_cpu, n_threads
+from pyquant.machine.cpu import n_threads
+from pyquant.machine.environment import build_and_cpu
 from pyquant.machine.memory import require_memory
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED, Tensor

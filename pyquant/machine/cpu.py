@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pyquant import _core, limits
+from pyquant import limits
 
 
 def n_threads(asked: int | None) -> int:
@@ -25,12 +25,6 @@ def cpu_name() -> str:
         if key == "model name":
             return value
     return platform.processor() or platform.machine()
-
-
-def build_and_cpu() -> str:
-    """Name the build of pyquant and the CPU's features: the last bits of what is kept depend on both."""
-    build = _core.build_info()
-    return f"{build['pyquant']}, {build['system']}BF16_PRODUCTS = {int(_core.HAS_BF16_PRODUCTS)}"
 
 
 def cpu_flags() -> set[str]:

@@ -41,6 +41,12 @@ def environment() -> dict[str, Any]:
     }
 
 
+def build_and_cpu() -> str:
+    """Name the build of pyquant and the CPU's features: the last bits of what is kept depend on both."""
+    build = _core.build_info()
+    return f"{build['pyquant']}, {build['system']}BF16_PRODUCTS = {int(_core.HAS_BF16_PRODUCTS)}"
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyquant.errors import Tell
 from pyquant.files.journal import Journal
 from pyquant.files.json import parse_json
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 from pyquant.models.header import EQUALIZED_FROM
 from pyquant.rounding.plan import Plan
 from pyquant.rounding.result import TensorResult

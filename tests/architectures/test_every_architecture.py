@@ -22,7 +22,7 @@ from tests.support.architectures import CTX, EVERY, NAMES, UNLIKE, architecture_
 from tests.support.filled_models import NOT_MADE
 from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
-from tests.support.outcomes import CANNOT_RUN, KEPT, in_general, outcome, text_of
+from tests.support.outcomes import KEPT, in_general, outcome, reasons, text_of
 from tests.support.stock_logits import StockLogits
 from tests.support.vendored import vendored
 
@@ -34,8 +34,7 @@ TYPES = {
     "Q3_K_M": False, "Q4_K_M": True, "IQ4_NL": True, "Q6_K": False,
 }  # fmt: skip
 CHUNKS = 33  # two batches, the second one not full
-# Why models are not run, by their names.
-WHY_NOT = {name: outcome["calibrate"] for name, outcome in json.loads(KEPT.read_text()).items()}
+WHY_NOT = reasons()
 # Of perplexities: both are built from the same source with other options, and random weights make a token
 # turn over to another expert, or a cached value to another F16.
 ROUNDINGS = 2e-3
@@ -215,11 +214,12 @@ def compared(case: Case, *models: Path) -> list[dict[str, Any]]:
 
 def refused(case: Case) -> None:
     """What runs models refuses this one, and says why."""
-    done, why = case.commands.run("perplexity", case.model, *on_text(case)), WHY_NOT[case.model.stem]
-    assert done.status == 1
-    assert in_general(done.stderr.splitlines()[-1].removeprefix("pyquant: "), case.model) == why
-    made = case.ours("quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq")
-    assert (made is None) == (why == CANNOT_RUN), "gptq: refused"
+    by_gptq = ["quantize", case.model, case.folder / "gptq.gguf", "IQ4_NL", "--method", "gptq"]
+    for arguments in (["perplexity", case.model, *on_text(case)], by_gptq):
+        done = case.commands.run(*arguments)
+        assert done.status == 1
+        said = done.stderr.splitlines()[-1].removeprefix("pyquant: ")
+        assert in_general(said, case.model) == WHY_NOT[case.model.stem]
 
 
 STEPS = [

@@ -23,7 +23,6 @@ from tests.support.forked_commands import ForkedCommands
 from tests.support.oracle import Oracle
 
 KEPT = ROOT / "tests/data/outcomes.json"
-CANNOT_RUN = "llama.cpp cannot run it"
 CHUNKS = 48  # that `best` calibrates on
 
 Outcome = dict[str, Any]
@@ -66,13 +65,18 @@ def outcome(commands: ForkedCommands, model: Path, folder: Path, text: Path) -> 
     return found
 
 
+def reasons() -> dict[str, str | None]:
+    """Say by name why models are not run; None of those that are."""
+    return {name: kept["calibrate"] for name, kept in json.loads(KEPT.read_text()).items()}
+
+
 def in_general(why: str, model: Path) -> str:
     """Take out of a reason what is of a single model: its path, a tensor, a figure."""
     why = why.replace(f"{model}: ", "")  # which may have blanks
     why = re.sub(r"\S*/\S+\.gguf(: )?", "", why)
     why = re.sub(r"^(configuration: )?\w+: ", "", why)
     why = re.sub(r", and this model is .*", "", why)
-    why = re.sub(r"llama\.cpp (cannot run it: |makes no context).*", CANNOT_RUN, why)
+    why = re.sub(r"llama\.cpp (cannot run it: |makes no context).*", "llama.cpp cannot run it", why)
     why = re.sub(r"\(a KLD of [^)]*\)", "", why)
     return re.sub(r"\bblk\.\d+\.", "", why).strip()
 

@@ -16,7 +16,7 @@ from pyquant.files.kept import kept_until_done, not_used
 from pyquant.files.npz import read_npz, replace_npz
 from pyquant.files.output_file import output_errors
 from pyquant.llama.chunks import Chunks
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 
 Sums = dict[str, NDArray[np.float32]]
 

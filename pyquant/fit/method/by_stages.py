@@ -22,7 +22,7 @@ from pyquant.fit.method.split_text import SplitText
 from pyquant.fit.method.stages import BY_GPTQ, Stages, stages_of
 from pyquant.fit.method.types_for_size import mixed_for
 from pyquant.fit.method.work_folder import WorkFolder
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 from pyquant.rounding.quantize_model import quantize_model
 from pyquant.rounding.shards import shard_paths
 from pyquant.schemes.settings import make_mode

@@ -24,7 +24,7 @@ from pyquant.errors import ConfigError, ModelFileError, OutputError, Tell, said_
 from pyquant.fit.method.split_text import SplitText
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 from pyquant.models.model_file import ModelFile
 
 MOST_BYTES = 1_000_000_000  # of Hessians that are kept; where they take more, none are

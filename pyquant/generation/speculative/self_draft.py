@@ -19,7 +19,7 @@ from pyquant.fit.method.hessian import HessianMaker
 from pyquant.fit.method.split_text import N_CHUNKS, split_text
 from pyquant.llama.model import Model
 from pyquant.machine.caches import cache_folder
-from pyquant.machine.cpu import build_and_cpu
+from pyquant.machine.environment import build_and_cpu
 from pyquant.models.codebook import IQ4_NL_VALUES
 from pyquant.models.model_file import AnyModel, ModelFile, open_model
 from pyquant.models.tensor import UNQUANTIZED
