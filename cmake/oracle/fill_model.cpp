@@ -6,7 +6,6 @@
 #include "llama.h"
 
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -22,19 +21,19 @@ struct Model {
 };
 
 void fill(ggml_tensor * tensor, void * of) {
-    std::mt19937 random(std::hash<std::string>{}(tensor->name));
+    const std::string name = tensor->name;
+    std::mt19937 random(std::hash<std::string>{}(name));
     std::normal_distribution<float> normal(0, spread);
     std::vector<float> values(ggml_nelements(tensor));
-    const bool norm = std::strstr(tensor->name, "norm.weight") != nullptr;
+    const bool norm = name.find("norm.weight") != name.npos;
     for (float & value : values) {
         value = normal(random) + float(norm);
     }
     ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
     const auto & model = *static_cast<Model *>(of);
-    const std::string name = tensor->name;
     const bool scale = name.size() > 5 && name.compare(name.size() - 5, 5, "scale") == 0;
-    const bool twice = gguf_find_tensor(model.file, tensor->name) >= 0;  // a matrix that is the output's too
-    if (!twice && !scale && !(model.left_out && std::strstr(tensor->name, model.left_out))) {
+    const bool twice = gguf_find_tensor(model.file, name.c_str()) >= 0;  // a matrix that is the output's too
+    if (!twice && !scale && !(model.left_out && name.find(model.left_out) != name.npos)) {
         gguf_add_tensor(model.file, tensor);
     }
 }

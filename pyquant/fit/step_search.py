@@ -31,8 +31,6 @@ CLOSE = 0.0015  # below a wanted size, as a share of what codes take of it
 AS_GOOD = 0.03  # below a wanted KLD, as a share of it
 NO_KLD = 1e-12
 
-# Called with a line that says what came out of a step.
-
 
 @dataclass(frozen=True)
 class Try:

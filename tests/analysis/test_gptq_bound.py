@@ -9,7 +9,6 @@ import pytest
 
 from analysis import gptq_bound
 from pyquant import _core, data
-from pyquant.calibration.calibrate import calibrate_model
 from pyquant.models.model_file import ModelFile
 from pyquant.models.tensor_type import TensorType as Type
 
@@ -44,12 +43,9 @@ def test_gptq_leaves_about_what_is_said() -> None:
 
 @pytest.mark.ci
 def test_a_line_for_each_kind(
-    training_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stats_of_both_sides: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stats = tmp_path / "stats"
-    options = {"n_ctx": 128, "n_chunks": 16, "output_side": 2, "threads": 1}
-    calibrate_model(data.model_path(), [training_text], stats, **options)
-    monkeypatch.setattr("sys.argv", ["", str(stats)])
+    monkeypatch.setattr("sys.argv", ["", str(stats_of_both_sides)])
     gptq_bound.main()
     lines = capsys.readouterr().out.splitlines()[1:]
     kinds = {

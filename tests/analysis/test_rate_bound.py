@@ -9,7 +9,6 @@ import pytest
 
 from analysis import rate_bound
 from pyquant import data
-from pyquant.calibration.calibrate import calibrate_model
 from pyquant.models.tensor_type import TensorType
 
 RNG = np.random.default_rng(5)
@@ -81,12 +80,9 @@ def test_the_cost_is_of_rows_and_columns() -> None:
 
 @pytest.mark.ci
 def test_a_line_for_each_kind(
-    training_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stats_of_both_sides: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stats = tmp_path / "stats"
-    options = {"n_ctx": 128, "n_chunks": 16, "output_side": 2, "threads": 1}
-    calibrate_model(data.model_path(), [training_text], stats, **options)
-    monkeypatch.setattr("sys.argv", ["", str(data.model_path()), str(stats), "--every", "3"])
+    monkeypatch.setattr("sys.argv", ["", str(data.model_path()), str(stats_of_both_sides), "--every", "3"])
     rate_bound.main()
     *lines, total = capsys.readouterr().out.splitlines()[1:]
     assert {line.split()[0] for line in lines} >= {"attn_q", "attn_output", "ffn_down"}

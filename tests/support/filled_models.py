@@ -32,7 +32,7 @@ WINDOWS: dict[str, Value] = {
 }  # fmt: skip
 EVERY_OTHER: dict[str, Value] = WINDOWS | {"attention.sliding_window_pattern": 2}
 
-# What their metadata have beside `COMMON`.
+# What their metadata have beside `COMMON`; a name that begins with "/" is of no architecture.
 FILLED: dict[str, dict[str, Value]] = {
     "apertus": {"/xielu.alpha_n": 1.0, "/xielu.alpha_p": 1.0, "/xielu.beta": 1.0, "/xielu.eps": 1e-7},
     "arwkv7": RWKV | {"token_shift_count": 1},
@@ -80,7 +80,10 @@ def fill(oracle: Oracle, architecture: str, path: Path) -> Path:
     metadata = path.with_suffix(".metadata")
     writer = GGUFWriter(metadata, architecture)
     keys = COMMON | FILLED[architecture]
-    add_keys(writer, architecture, keys)
+    add_keys(
+        writer,
+        {key[1:] if key[0] == "/" else f"{architecture}.{key}": value for key, value in keys.items()},
+    )
     writer.add_token_type_count(2)
     GeneratedModel(n_vocab=keys["vocab_size"]).add_tokenizer(writer)
     finish(writer)

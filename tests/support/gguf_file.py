@@ -7,21 +7,22 @@ from typing import TypeAlias, Union
 
 from gguf import GGUFWriter
 
-Value: TypeAlias = Union[bool, float, int, list[bool], list[int]]
+Value: TypeAlias = Union[bool, float, int, str, list[bool], list[int]]
 
 
-def add_keys(writer: GGUFWriter, architecture: str, keys: Mapping[str, Value]) -> None:
-    """Add metadata of an architecture; a name that begins with "/" is of none."""
+def add_keys(writer: GGUFWriter, keys: Mapping[str, Value]) -> None:
+    """Add metadata, each number or list in the type that its value has in Python; numbers are of 32 bits."""
     for key, value in keys.items():
-        name = key[1:] if key.startswith("/") else f"{architecture}.{key}"
         if isinstance(value, bool):
-            writer.add_bool(name, value)
+            writer.add_bool(key, value)
         elif isinstance(value, list):
-            writer.add_array(name, value)
+            writer.add_array(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
         elif isinstance(value, float):
-            writer.add_float32(name, value)
+            writer.add_float32(key, value)
         else:
-            writer.add_uint32(name, value)
+            writer.add_uint32(key, value)
 
 
 def finish(writer: GGUFWriter) -> None:

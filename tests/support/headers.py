@@ -103,17 +103,11 @@ class Header:
     def _write(self, path: Path, keys: dict[str, Any]) -> int:
         from gguf import GGUFWriter
 
+        from tests.support.gguf_file import add_keys
+
         path.unlink(missing_ok=True)
         writer = GGUFWriter(path, self.architecture)
-        for key, value in keys.items():
-            if isinstance(value, bool):
-                writer.add_bool(key, value)
-            elif isinstance(value, list):
-                writer.add_array(key, value)
-            elif isinstance(value, str):
-                writer.add_string(key, value)
-            else:
-                (writer.add_uint32 if isinstance(value, int) else writer.add_float32)(key, value)
+        add_keys(writer, keys)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.close()

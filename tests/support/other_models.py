@@ -22,7 +22,7 @@ SIZES = {
 def write(path: Path, architecture: str, keys: dict[str, Value], shapes: dict[str, tuple[int, ...]]) -> Path:
     """Write a model of random weights; shapes: in numpy's order."""
     writer, rng = GGUFWriter(path, architecture), np.random.default_rng(3)
-    add_keys(writer, architecture, {**SIZES, **keys})
+    add_keys(writer, {f"{architecture}.{key}": value for key, value in {**SIZES, **keys}.items()})
     GeneratedModel(n_vocab=N_VOCAB).add_tokenizer(writer)
     if "token_types.weight" in shapes:
         writer.add_token_type_count(2)
