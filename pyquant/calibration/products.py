@@ -21,12 +21,12 @@ from pyquant.models.tensor_type import TensorType as Type
 Matrix = NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint16]
 STORED = {Type.F32: np.float32, Type.F16: np.float16, Type.BF16: np.uint16}
 
-PORTION = 4096  # tokens that are summed up together, where all are at hand
+PORTION = 4096  # rows whose products are computed together, where all are at hand
 
 
-def portions(n_tokens: int) -> Iterator[slice]:
-    """Cut tokens into portions that are summed up together."""
-    for begin in range(0, n_tokens, PORTION):
+def portions(n_rows: int) -> Iterator[slice]:
+    """Cut rows, such as inputs of tokens, into portions whose products are computed together."""
+    for begin in range(0, n_rows, PORTION):
         yield slice(begin, begin + PORTION)
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pyquant import _core
 from pyquant.calibration.calibration import Calibration
 from pyquant.calibration.collected import OfAllTokens
+from pyquant.calibration.products import portions
 from pyquant.calibration.soundness import SoundTokens
 from pyquant.errors import ConfigError, ModelFileError, Tell
 from pyquant.llama.model import Model
@@ -247,5 +248,6 @@ def _corrected(
             if tensor.name not in weights:
                 weights[tensor.name] = tensor.weights()
             rows = np.split(weights[tensor.name], n_experts)[expert]
-            rows += of_expert if in_stream else rows @ of_expert
+            for part in portions(len(rows)):  # an output matrix and its change are not held together
+                rows[part] += of_expert[part] if in_stream else rows[part] @ of_expert
     return weights

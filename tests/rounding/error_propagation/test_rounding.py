@@ -46,6 +46,23 @@ def test_what_is_not_rounded_is_not_corrected(generated, stats_of, model: str) -
     assert first[3] == "attn_output"
 
 
+def test_rows_are_corrected_portion_by_portion(generated, stats_of, monkeypatch) -> None:
+    def corrected() -> dict[str, np.ndarray]:
+        found = {}
+
+        def scale(tensor: Tensor, weights: np.ndarray) -> np.ndarray:
+            found[tensor.name] = weights
+            return 0.9 * tensor.weights()
+
+        error_propagation(generated(F32), stats_of(F32), scale)
+        return found
+
+    whole = corrected()
+    monkeypatch.setattr("pyquant.rounding.error_propagation.portions", lambda n: [slice(0, 5), slice(5, n)])
+    for name, weights in corrected().items():
+        np.testing.assert_allclose(weights, whole[name], rtol=1e-5, atol=1e-6)
+
+
 def test_what_comes_after_makes_up_for_what_was_changed(generated, stats_of, monkeypatch) -> None:
     """The inputs of output projections are doubled: they want half of their weights."""
     monkeypatch.setattr("pyquant.rounding.error_propagation.STREAM", 0.01)
